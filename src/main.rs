@@ -1,0 +1,2 @@
+//! The `plimsoll` binary.
+fn main() {}
