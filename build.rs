@@ -15,7 +15,8 @@ fn main() {
         .collect();
     sources.sort();
     for source in sources {
-        let name = source.file_name().and_then(OsStr::to_str).expect("bpf file names are UTF-8").trim_end_matches(".bpf.c");
+        let name =
+            source.file_name().and_then(OsStr::to_str).expect("bpf file names are UTF-8").trim_end_matches(".bpf.c");
         SkeletonBuilder::new()
             .source(&source)
             .clang_args(["-Ibpf", "-I/usr/include/x86_64-linux-gnu", "-Wall", "-Werror"])

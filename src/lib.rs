@@ -1,1 +1,19 @@
-//! Plimsoll finds how many frames per second a device under test really ingests, and which stage loses the rest.
+//! Plimsoll finds how many frames per second a device under test (DUT) really ingests, and which stage loses the rest.
+//!
+//! The data takes one path: profile → program → engine → trial → search → verdict → report. Modules import only from
+//! layers below their own (`tests/layers.rs` checks it); `ARCHITECTURE.md` shows the layers.
+
+// L0
+pub mod caveat;
+pub mod clock;
+pub mod error;
+pub mod ids;
+pub mod units;
+// L1: pure
+pub mod meter;
+pub mod program;
+pub mod wire;
+// L2: the kernel and the outside
+pub mod backend;
+// L5: edges
+pub mod report;

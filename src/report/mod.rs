@@ -1,0 +1,3 @@
+//! Renderers: result → bytes. The result file's shape is [`result`]; nothing here measures or decides.
+
+pub mod result;
