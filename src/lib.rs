@@ -12,6 +12,7 @@ pub mod units;
 // L1: pure
 pub mod meter;
 pub mod program;
+pub mod search;
 pub mod wire;
 // L2: the kernel and the outside
 pub mod backend;
