@@ -1,0 +1,33 @@
+# Two commands are all a fresh machine needs: `make demo` and `make test`.
+# Both install what is missing (Debian/Ubuntu and Fedora package names) and ask nothing.
+
+CARGO ?= cargo
+# What a test may lack without failing `make test` (see tests/README.md).
+MAY_SKIP ?= $(if $(wildcard .cache/vm/ready),,vm)
+PLIMSOLL := target/release/plimsoll
+
+.PHONY: demo test accept bench lint doc setup build clean-lab
+
+demo: setup build
+	scripts/demo.sh $(PLIMSOLL)
+
+test: setup
+	PLIMSOLL_MAY_SKIP=$(MAY_SKIP) $(CARGO) test --locked
+
+accept: setup build
+	scripts/accept.sh
+
+bench: setup
+	scripts/setup.sh bench
+	$(CARGO) bench --locked
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
+
+setup:
+	scripts/setup.sh build test
+
+build:
+	$(CARGO) build --locked --release

@@ -1,0 +1,13 @@
+//! Tests on real interfaces, in network namespaces of their own. They need root; without it they are skipped and counted.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod topology;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let tests = [topology::tests()].concat();
+    support::harness::main(tests)
+}
