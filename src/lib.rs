@@ -16,5 +16,8 @@ pub mod search;
 pub mod wire;
 // L2: the kernel and the outside
 pub mod backend;
+// L4: sessions and the lab
+pub mod lab;
 // L5: edges
+pub mod cli;
 pub mod report;

@@ -1,0 +1,90 @@
+//! The command line: parse, hand over, turn the answer into an exit code. One file per command.
+
+mod lab;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::{
+    error::{Error, Result},
+    report::console::Console,
+};
+
+/// Finds how many frames per second a device under test really ingests, and which stage loses the rest.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, propagate_version = true, max_term_width = 110)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Do everything inside this network namespace (as `ip netns` names it)
+    #[arg(long, global = true, value_name = "NAME")]
+    netns: Option<String>,
+    /// Only results and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// More detail; twice for library messages
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Plain text, also on a terminal (NO_COLOR does the same)
+    #[arg(long, global = true)]
+    no_color: bool,
+    /// Write the result file here; `-` for standard output
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Lab(lab::Lab),
+}
+
+/// How a command that did its work ended (CONTRACT: exit codes).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done, and the goal, if any, is met.
+    Done,
+    /// Done, the goal is not met.
+    GoalNotMet,
+    /// No verdict: generator-limited, coupled or inconclusive.
+    NoVerdict,
+    /// The user stopped it; partial totals were printed.
+    Interrupted,
+}
+
+impl Exit {
+    fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::GoalNotMet => 1,
+            Exit::NoVerdict => 4,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+/// Parses the process's arguments and runs the command.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let console = Console::new(cli.global.quiet, cli.global.verbose, cli.global.no_color);
+    match dispatch(&cli, &console) {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(error) => {
+            console.error(&error);
+            ExitCode::from(error.kind().exit_code())
+        }
+    }
+}
+
+fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
+    match &cli.command {
+        Command::Lab(lab) => lab.run(console),
+    }
+}

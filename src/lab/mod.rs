@@ -1,0 +1,167 @@
+//! The lab: a generator and a DUT in network namespaces of their own, for `make demo`, `make test` and trying things out.
+//!
+//! Runs in the control plane. All state is in the two namespaces (the options stand in `d0`'s alias), so `down` leaves
+//! nothing, and `up` twice is the same as once. It calls iproute2: what it does can be read and repeated by hand.
+
+mod shell;
+
+use crate::error::{Error, Result};
+
+pub use shell::{Shell, cpu_count};
+
+/// The generator's namespace.
+pub const GENERATOR: &str = "plimsoll-gen";
+/// The DUT's namespace.
+pub const DUT: &str = "plimsoll-dut";
+
+/// Who works for the DUT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DutCpu {
+    /// The sender's CPU, in softirq: sender and DUT slow each other, the `coupled` case.
+    Coupled,
+    /// The last CPU, by threaded NAPI: the DUT has a core of its own.
+    Own,
+}
+
+impl DutCpu {
+    fn name(self) -> &'static str {
+        match self {
+            DutCpu::Coupled => "coupled",
+            DutCpu::Own => "own-cpu",
+        }
+    }
+}
+
+/// What to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Who works for the DUT.
+    pub cpu: DutCpu,
+    /// Queues per link end.
+    pub queues: u32,
+    /// MTU of the links, bytes.
+    pub mtu: u32,
+}
+
+impl Options {
+    fn alias(self) -> String {
+        format!("plimsoll lab: router {} queues {} mtu {}", self.cpu.name(), self.queues, self.mtu)
+    }
+}
+
+/// What is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Nothing.
+    Down,
+    /// All of it, as its options say.
+    Up(String),
+    /// A part, left by something that was interrupted.
+    Partial,
+}
+
+/// Builds the lab; leaves it alone if it is up with the same options.
+///
+/// Generator `g0` 10.1.0.2 ── `d0` 10.1.0.1, `g1` 10.2.0.2 ── `d1` 10.2.0.1 (and fd00:1::/64, fd00:2::/64); the DUT
+/// forwards. The generator's interfaces carry no address: Plimsoll answers for them.
+///
+/// # Errors
+/// Without root or iproute2. Whatever was built is taken down again.
+pub fn up(options: Options) -> Result<Status> {
+    if status()? == Status::Up(options.alias()) {
+        return status();
+    }
+    down()?;
+    let built = build(options);
+    if built.is_err() {
+        let _ = down();
+    }
+    built.and_then(|()| status())
+}
+
+/// Deletes the namespaces and all in them; nothing to do if they are not there.
+///
+/// # Errors
+/// Without root.
+pub fn down() -> Result<()> {
+    let host = Shell::here();
+    for netns in existing()? {
+        // What still runs inside would keep the namespace, and its links, alive.
+        host.run(&format!("for pid in $(ip netns pids {netns}); do kill -9 $pid; done; ip netns del {netns}"))?;
+    }
+    Ok(())
+}
+
+/// Looks at what is there.
+///
+/// # Errors
+/// Without iproute2.
+pub fn status() -> Result<Status> {
+    match existing()?.len() {
+        0 => Ok(Status::Down),
+        2 => {
+            let alias = Shell::inside(DUT).run("cat /sys/class/net/d0/ifalias && ip link show d1 >/dev/null");
+            Ok(alias.ok().filter(|alias| alias.starts_with("plimsoll lab: ")).map_or(Status::Partial, Status::Up))
+        }
+        _ => Ok(Status::Partial),
+    }
+}
+
+fn existing() -> Result<Vec<&'static str>> {
+    let list = Shell::here().run("ip netns list")?;
+    let has = |netns: &&str| list.lines().any(|line| line.split_whitespace().next() == Some(netns));
+    Ok([GENERATOR, DUT].into_iter().filter(has).collect())
+}
+
+fn build(options: Options) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Error::environment("build", "the lab").because("network namespaces need root").remedy("use sudo"));
+    }
+    let (host, generator, dut) = (Shell::here(), Shell::inside(GENERATOR), Shell::inside(DUT));
+    let (queues, mtu) = (options.queues, options.mtu);
+    host.run(&format!("ip netns add {GENERATOR} && ip netns add {DUT}"))?;
+    // Quiet interfaces: no router solicitations, no duplicate address detection among the counted frames.
+    generator.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")?;
+    dut.run(
+        "sysctl -qw net.ipv6.conf.default.addr_gen_mode=1 net.ipv6.conf.default.accept_dad=0 \
+         net.ipv4.conf.default.rp_filter=0 net.ipv4.conf.all.rp_filter=0 net.ipv4.ip_forward=1 \
+         net.ipv6.conf.all.forwarding=1",
+    )?;
+    for n in 0..2 {
+        host.run(&format!(
+            "ip link add g{n} netns {GENERATOR} numrxqueues {queues} numtxqueues {queues} type veth \
+             peer name d{n} netns {DUT} numrxqueues {queues} numtxqueues {queues}"
+        ))?;
+        let net = n + 1;
+        // GRO switches veth's NAPI on, without which live frames cannot be redirected into it.
+        dut.run(&format!(
+            "ip link set d{n} mtu {mtu} && ethtool -K d{n} gro on >/dev/null && ip addr add 10.{net}.0.1/24 dev d{n} && \
+             ip -6 addr add fd00:{net}::1/64 dev d{n} nodad && ip link set d{n} up"
+        ))?;
+        generator.run(&format!("ip link set g{n} mtu {mtu} up"))?;
+    }
+    generator.run("ip link set lo up")?;
+    dut.run("ip link set lo up")?;
+    if options.cpu == DutCpu::Own {
+        own_cpu(&dut)?;
+    }
+    dut.run(&format!("ip link set d0 alias '{}'", options.alias()))?;
+    Ok(())
+}
+
+/// Gives the DUT's ingress a kernel thread of its own, pinned to the last CPU.
+fn own_cpu(dut: &Shell) -> Result<()> {
+    let cpu = cpu_count().saturating_sub(1);
+    dut.run("echo 1 > /sys/class/net/d0/threaded")?;
+    // Kernel threads live in the initial PID namespace; those of d0 are named napi/d0-<id>.
+    let pinned = Shell::here().run(&format!(
+        "for comm in /proc/[0-9]*/comm; do read -r name <$comm 2>/dev/null || continue; \
+         case $name in napi/d0-*) pid=${{comm#/proc/}}; taskset -pc {cpu} ${{pid%/comm}} >/dev/null && echo $name;; esac; done"
+    ))?;
+    if pinned.is_empty() {
+        return Err(Error::environment("give", "the DUT a CPU of its own")
+            .because("no napi/d0 kernel thread appeared")
+            .remedy("use --coupled"));
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Where text for people goes: results to standard output, progress and errors to standard error.
+//!
+//! The control plane's thread. The only writer of both streams, so that quiet, colour and pipes are decided once.
+
+use std::io::{self, IsTerminal, Write};
+
+use crate::error::Error;
+
+/// The terminal, or what stands in for it.
+#[derive(Debug)]
+pub struct Console {
+    quiet: bool,
+    verbose: u8,
+    color: bool,
+    terminal: bool,
+}
+
+impl Console {
+    /// Decides once: quiet, how verbose, and colour (off in a pipe, with `--no-color` and with `NO_COLOR`).
+    pub fn new(quiet: bool, verbose: u8, no_color: bool) -> Console {
+        let terminal = io::stderr().is_terminal();
+        let color =
+            !no_color && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        Console { quiet, verbose, color, terminal }
+    }
+
+    /// Colour may be used in results.
+    pub fn color(&self) -> bool {
+        self.color
+    }
+
+    /// Progress may be drawn: standard error is a terminal and nobody asked for quiet.
+    pub fn draws_progress(&self) -> bool {
+        self.terminal && !self.quiet
+    }
+
+    /// How often `-v` was given.
+    pub fn verbosity(&self) -> u8 {
+        self.verbose
+    }
+
+    /// A line of the result, on standard output.
+    pub fn result(&self, text: &str) {
+        // A closed pipe (`| head`) is the reader's decision, not an error of ours.
+        let _ = writeln!(io::stdout().lock(), "{text}");
+    }
+
+    /// A line on what is going on, on standard error; nothing when quiet.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            let _ = writeln!(io::stderr().lock(), "{text}");
+        }
+    }
+
+    /// The error that ends the command.
+    pub fn error(&self, error: &Error) {
+        let _ = writeln!(io::stderr().lock(), "plimsoll: {error}");
+    }
+}
