@@ -7,6 +7,7 @@
 pub mod caveat;
 pub mod clock;
 pub mod error;
+pub mod human;
 pub mod ids;
 pub mod units;
 // L1: pure

@@ -2,6 +2,8 @@
 //!
 //! Pure; any thread.
 
+pub mod claim;
+
 use crate::units::{WIRE_OVERHEAD_BYTES, per_second};
 
 /// The four counts of a trial, a port or a stream, with the bytes (L2, FCS included) that belong to them.
