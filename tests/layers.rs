@@ -7,6 +7,7 @@ const LAYERS: &[(&str, u8)] = &[
     ("caveat", 0),
     ("clock", 0),
     ("error", 0),
+    ("human", 0),
     ("ids", 0),
     ("units", 0),
     ("diagnose", 1),
