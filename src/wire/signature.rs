@@ -8,6 +8,8 @@
 //! Big-endian. Full (14 bytes): run tag u32, stream u16, sequence u32, stamp u32. Short (6 bytes, for frames with less
 //! room, such as TCP in 64 bytes): low 16 bits of the run tag, stream u8, sequence u24.
 //!
+//! Every run tag begins with [`RUN_MAGIC`], so that frames of another run are told from strays; use [`run_tag`].
+//!
 //! The sequence is the stream's frame index (low bits). The stamp is the low 32 bits of CLOCK_MONOTONIC in nanoseconds
 //! (good for latencies under 4.29 s), with 0 moved to 1; stamp 0 means "this frame carries no fresh stamp".
 
@@ -73,6 +75,15 @@ impl SignatureKind {
     }
 }
 
+/// Upper half of every run tag: a frame that has it, but another lower half, belongs to another run (or another trial).
+pub const RUN_MAGIC: u16 = 0x9C4B;
+
+/// A run tag from 16 bits that tell this run (and trial) from others: [`RUN_MAGIC`], then those bits, 0 moved to 1 because
+/// the short signature carries only them, and payloads are full of zeros.
+pub fn run_tag(distinct: u16) -> u32 {
+    u32::from(RUN_MAGIC) << 16 | u32::from(distinct.max(1))
+}
+
 /// The stamp for this time: its low 32 bits, never 0.
 #[inline]
 pub fn stamp(now_ns: u64) -> u32 {
@@ -97,6 +108,11 @@ mod tests {
     fn the_constant_part_leaves_sequence_and_stamp_zero() {
         assert_eq!(SignatureKind::Full.constant(0x0102_0304, 5), [1, 2, 3, 4, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(SignatureKind::Short.constant(0x0102_0304, 5), [3, 4, 5, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_run_tag_has_the_magic_and_no_zero_half() {
+        assert_eq!((run_tag(0), run_tag(0xABCD)), (0x9C4B_0001, 0x9C4B_ABCD));
     }
 
     #[test]
