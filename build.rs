@@ -8,6 +8,9 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     println!("cargo:rerun-if-changed=bpf");
+    // libbpf-sys lays libbpf's headers out; the tests compile BPF fixtures with them.
+    let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    println!("cargo:rustc-env=PLIMSOLL_BPF_HEADERS={headers}");
     let mut sources: Vec<PathBuf> = fs::read_dir("bpf")
         .expect("bpf/ exists")
         .map(|entry| entry.expect("bpf/ is readable").path())
@@ -21,6 +24,6 @@ fn main() {
             .source(&source)
             .clang_args(["-Ibpf", "-I/usr/include/x86_64-linux-gnu", "-Wall", "-Werror"])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .unwrap_or_else(|error| panic!("cannot compile {}: {error}: is clang installed?", source.display()));
+            .unwrap_or_else(|error| panic!("cannot compile {}: {error:#}: is clang installed?", source.display()));
     }
 }

@@ -17,6 +17,7 @@ pub mod search;
 pub mod wire;
 // L2: the kernel and the outside
 pub mod backend;
+pub mod xdp;
 // L4: sessions and the lab
 pub mod lab;
 // L5: edges

@@ -5,8 +5,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::Exit;
 use crate::{
     error::Result,
-    lab::{self, DutCpu, GENERATOR, Options, Status},
+    lab::{self, DutCpu, DutKind, GENERATOR, Options, Status},
     report::console::Console,
+    units::{Rate, parse_duration_ns},
+    xdp::model::{ModelConfig, Stage},
 };
 
 /// A generator and a DUT in network namespaces of their own
@@ -24,6 +26,15 @@ enum Action {
     Down,
     /// Say what is there
     Status,
+    /// Print the modelled DUT's ring and counters, as `name: value`; change its ring
+    Model(Model),
+}
+
+#[derive(Debug, Args)]
+struct Model {
+    /// Change the first ring to this many slots (its rate follows --curve)
+    #[arg(long, value_name = "SLOTS", value_parser = clap::value_parser!(u64).range(1..))]
+    rx_ring: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -43,28 +54,120 @@ struct Up {
     /// MTU of the links in bytes
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(1280..=9216))]
     mtu: u32,
+    #[command(flatten)]
+    model: Behaviour,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Dut {
     /// A real Linux router
     Router,
+    /// A modelled DUT, whose ceiling is known exactly
+    Model,
+}
+
+/// How the modelled DUT behaves (only with --dut model)
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Modelled DUT")]
+struct Behaviour {
+    /// What its ring serves, such as 20kpps (none: whatever arrives)
+    #[arg(long, value_name = "RATE", value_parser = frames_per_second)]
+    serve: Option<u64>,
+    /// Slots of its ring
+    #[arg(long, value_name = "SLOTS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    ring: u64,
+    /// What a second stage behind the ring serves
+    #[arg(long, value_name = "RATE", value_parser = frames_per_second)]
+    second: Option<u64>,
+    /// Slots of the second stage
+    #[arg(long, value_name = "SLOTS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    second_ring: u64,
+    /// What the ring serves at other sizes: SLOTS=RATE, repeatable, at most 8
+    #[arg(long, value_name = "SLOTS=RATE", value_parser = point)]
+    curve: Vec<Stage>,
+    /// Percentage of frames lost whatever the load
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    loss: f64,
+    /// Latency beside that of waiting in the rings
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
+    latency: Option<u64>,
+    /// Load above which it dies for 3 s
+    #[arg(long, value_name = "RATE", value_parser = frames_per_second)]
+    dies_above: Option<u64>,
+    /// Loads from A to below B lose one frame in 64, higher ones none: A..B
+    #[arg(long, value_name = "A..B", value_parser = band)]
+    lossy: Option<(u64, u64)>,
+    /// Frames lost after each second without traffic
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    loses_first: u64,
+}
+
+impl Behaviour {
+    fn config(&self) -> ModelConfig {
+        ModelConfig {
+            ring: self.serve.map(|rate_fps| Stage { rate_fps, slots: self.ring }),
+            second: self.second.map(|rate_fps| Stage { rate_fps, slots: self.second_ring }),
+            loss_ppb: (self.loss.clamp(0.0, 100.0) * 1e7) as u64,
+            latency_ns: self.latency.unwrap_or(0),
+            death_fps: self.dies_above.unwrap_or(0),
+            dead_ns: 3_000_000_000,
+            lossy_fps: self.lossy,
+            first_frames: self.loses_first,
+            idle_ns: 1_000_000_000,
+            curve: self.curve.clone(),
+            ..ModelConfig::default()
+        }
+    }
+}
+
+fn frames_per_second(text: &str) -> Result<u64, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Fps(fps)) => Ok(fps),
+        Ok(_) => Err("write frames per second, such as 20kpps".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn point(text: &str) -> Result<Stage, String> {
+    let (slots, rate) = text.split_once('=').ok_or("write SLOTS=RATE, such as 512=30kpps")?;
+    let slots = slots.parse().map_err(|error| format!("`{slots}`: {error}"))?;
+    Ok(Stage { slots, rate_fps: frames_per_second(rate)? })
+}
+
+fn band(text: &str) -> Result<(u64, u64), String> {
+    let (from, to) = text.split_once("..").ok_or("write A..B, such as 10kpps..20kpps")?;
+    Ok((frames_per_second(from)?, frames_per_second(to)?))
 }
 
 impl Lab {
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
         match &self.action {
             Action::Up(up) => {
-                let Dut::Router = up.dut;
+                let dut = match up.dut {
+                    Dut::Router => DutKind::Router,
+                    Dut::Model => DutKind::Model(Box::new(up.model.config())),
+                };
                 let own = !up.coupled && (up.own_cpu || lab::cpu_count() > 1);
                 let cpu = if own { DutCpu::Own } else { DutCpu::Coupled };
-                report(console, &lab::up(Options { cpu, queues: up.queues, mtu: up.mtu })?);
+                report(console, &lab::up(&Options { dut, cpu, queues: up.queues, mtu: up.mtu })?);
             }
             Action::Down => {
                 lab::down()?;
                 report(console, &Status::Down);
             }
             Action::Status => report(console, &lab::status()?),
+            Action::Model(model) => {
+                if let Some(slots) = model.rx_ring {
+                    lab::model::set_ring(slots)?;
+                }
+                let (config, counters) = lab::model::read()?;
+                if let Some(ring) = config.ring {
+                    console.result(&format!("rx_ring: {}\nserves_fps: {}", ring.slots, ring.rate_fps));
+                }
+                for (name, value) in counters.named() {
+                    console.result(&format!("{name}: {value}"));
+                }
+            }
         }
         Ok(Exit::Done)
     }

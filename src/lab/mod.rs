@@ -3,9 +3,13 @@
 //! Runs in the control plane. All state is in the two namespaces (the options stand in `d0`'s alias), so `down` leaves
 //! nothing, and `up` twice is the same as once. It calls iproute2: what it does can be read and repeated by hand.
 
+pub mod model;
 mod shell;
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    xdp::model::ModelConfig,
+};
 
 pub use shell::{Shell, cpu_count};
 
@@ -32,9 +36,20 @@ impl DutCpu {
     }
 }
 
+/// What forwards.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DutKind {
+    /// A real Linux router.
+    Router,
+    /// The modelled DUT, whose ceiling is known (its interfaces and MAC addresses are filled in).
+    Model(Box<ModelConfig>),
+}
+
 /// What to build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// What forwards.
+    pub dut: DutKind,
     /// Who works for the DUT.
     pub cpu: DutCpu,
     /// Queues per link end.
@@ -44,8 +59,12 @@ pub struct Options {
 }
 
 impl Options {
-    fn alias(self) -> String {
-        format!("plimsoll lab: router {} queues {} mtu {}", self.cpu.name(), self.queues, self.mtu)
+    fn alias(&self) -> String {
+        let dut = match self.dut {
+            DutKind::Router => "router",
+            DutKind::Model(_) => "model",
+        };
+        format!("plimsoll lab: {dut} {} queues {} mtu {}", self.cpu.name(), self.queues, self.mtu)
     }
 }
 
@@ -67,8 +86,11 @@ pub enum Status {
 ///
 /// # Errors
 /// Without root or iproute2. Whatever was built is taken down again.
-pub fn up(options: Options) -> Result<Status> {
+pub fn up(options: &Options) -> Result<Status> {
     if status()? == Status::Up(options.alias()) {
+        if let DutKind::Model(config) = &options.dut {
+            model::configure(config)?;
+        }
         return status();
     }
     down()?;
@@ -113,7 +135,7 @@ fn existing() -> Result<Vec<&'static str>> {
     Ok([GENERATOR, DUT].into_iter().filter(has).collect())
 }
 
-fn build(options: Options) -> Result<()> {
+fn build(options: &Options) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::environment("build", "the lab").because("network namespaces need root").remedy("use sudo"));
     }
@@ -144,6 +166,9 @@ fn build(options: Options) -> Result<()> {
     dut.run("ip link set lo up")?;
     if options.cpu == DutCpu::Own {
         own_cpu(&dut)?;
+    }
+    if let DutKind::Model(config) = &options.dut {
+        model::attach(config)?;
     }
     dut.run(&format!("ip link set d0 alias '{}'", options.alias()))?;
     Ok(())

@@ -4,6 +4,8 @@
 //! what runs inside and deletes it. Nothing here touches an interface of the namespace the tests were started in.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod bpf;
 pub mod harness;
 pub mod netns;
 pub mod run;
+pub mod traffic;
