@@ -5,6 +5,7 @@
 
 pub mod model;
 mod shell;
+pub mod vm;
 
 use crate::{
     error::{Error, Result},

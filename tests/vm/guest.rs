@@ -1,0 +1,74 @@
+//! The lab itself: drivers, the control channel, and the ways to disturb a guest.
+
+use std::time::{Duration, Instant};
+
+use plimsoll::lab::vm::{Nic, NicModel};
+
+use crate::{
+    fixture::{self, Machine, SHORT},
+    support::harness::Test,
+};
+
+pub fn tests() -> Vec<Test> {
+    crate::tests![
+        each_model_gets_its_real_driver_and_claims_its_speed,
+        a_command_returns_its_outputs_and_status,
+        a_command_past_its_limit_is_killed_and_the_next_one_runs,
+        long_output_comes_back_whole,
+        a_killed_guest_is_an_error_and_its_removal_leaves_nothing,
+    ]
+}
+
+fn each_model_gets_its_real_driver_and_claims_its_speed() {
+    let dut = fixture::dut();
+    let expected = [
+        ("vmxnet3", "1000"),
+        ("e1000", "1000"),
+        ("e1000e", "1000"),
+        ("igb", "1000"),
+        ("virtio_net", "-1"),
+        ("virtio_net", "10000"),
+    ];
+    let script = "for n in 0 1 2 3 4 5; do d=/sys/class/net/nic$n; echo $(basename $(readlink $d/device/driver)) $(cat $d/speed); done";
+    let seen = dut.sh(script);
+    let seen: Vec<&str> = seen.lines().collect();
+    let expected: Vec<String> = expected.iter().map(|(driver, speed)| format!("{driver} {speed}")).collect();
+    assert_eq!(seen, expected);
+}
+
+fn a_command_returns_its_outputs_and_status() {
+    let output = fixture::dut().run("echo out; echo err >&2; exit 7", SHORT).unwrap();
+    assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (7, "out\n", "err\n"));
+}
+
+fn a_command_past_its_limit_is_killed_and_the_next_one_runs() {
+    let dut = fixture::dut();
+    let begun = Instant::now();
+    let output = dut.run("sleep 600 & sleep 600", Duration::from_secs(1)).unwrap();
+    assert_eq!(output.status, 124);
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(dut.sh("pgrep -f 'sleep 600' || echo none"), "none");
+}
+
+fn long_output_comes_back_whole() {
+    let output = fixture::dut().output("seq 1 30000", SHORT).unwrap();
+    assert_eq!(output.lines().count(), 30_000);
+    assert!(output.ends_with("\n30000\n"));
+}
+
+fn a_killed_guest_is_an_error_and_its_removal_leaves_nothing() {
+    let mut machine = Machine::boot("victim", 1, vec![Nic::tap(NicModel::VIRTIO, "t0")]);
+    let dir = machine.spec().dir.clone();
+    machine.guest_mut().kill();
+    let begun = Instant::now();
+    let error = machine.run("true", SHORT).unwrap_err();
+    assert_eq!(error.kind(), plimsoll::error::ErrorKind::Environment);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // The tap stays, without a carrier, as a cable does whose other end is pulled.
+    assert_eq!(machine.netns.sh("cat /sys/class/net/t0/carrier"), "0");
+    let netns = machine.netns.name().to_owned();
+    drop(machine);
+    assert!(!dir.exists());
+    let left = std::process::Command::new("ip").args(["netns", "list"]).output().unwrap().stdout;
+    assert!(!String::from_utf8_lossy(&left).contains(&netns));
+}
