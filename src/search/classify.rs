@@ -62,6 +62,15 @@ impl Sums {
             _ => Class::Undecided,
         }
     }
+
+    /// How far the trials so far lean: positive to good, negative to bad; 0 is still within the exceed ratio.
+    pub(super) fn lean(&self, goal: &SearchGoal) -> i128 {
+        let allowed = i128::from(goal.exceed_ratio.numerator());
+        let out_of = i128::from(goal.exceed_ratio.denominator());
+        let good = (self.full_low + self.short_low) as i128;
+        let bad = (self.full_high + self.short_high) as i128;
+        good * allowed - bad * (out_of - allowed)
+    }
 }
 
 /// Classifies one load by all trials measured at it (RFC 9971 "Load Classification").
