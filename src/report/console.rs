@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use super::text::Style;
 use crate::error::Error;
 
 /// The terminal, or what stands in for it.
@@ -27,6 +28,14 @@ impl Console {
     /// Colour may be used in results.
     pub fn color(&self) -> bool {
         self.color
+    }
+
+    /// How results are drawn: colour, and the width of the terminal (`COLUMNS` counts more); a pipe has no width.
+    pub fn style(&self) -> Style {
+        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+        let size = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
+        let width = if io::stdout().is_terminal() { columns.or_else(size).filter(|&width| width > 0) } else { None };
+        Style { color: self.color, width }
     }
 
     /// Progress may be drawn: standard error is a terminal and nobody asked for quiet.

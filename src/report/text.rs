@@ -1,0 +1,194 @@
+//! A report as text for a terminal or a pipe.
+//!
+//! Pure: width and colour are arguments. The answer comes last, where a reader of a terminal looks.
+
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+
+use super::{
+    document::{Block, Document, Table, Tone},
+    result::{ResultFile, Second},
+};
+use crate::{human, meter::claim, units::MeanFrame};
+
+/// How text is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// ANSI colours.
+    pub color: bool,
+    /// Columns of the terminal; `None` in a pipe, where no line is cut.
+    pub width: Option<u16>,
+}
+
+impl Style {
+    /// `text` in the colour of `tone`.
+    pub fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            _ if !self.color => return text.to_owned(),
+            Tone::Plain => return text.to_owned(),
+            Tone::Good => "32",
+            Tone::Warn => "33",
+            Tone::Bad => "31",
+            Tone::Dim => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+
+    fn bold(self, text: &str) -> String {
+        if self.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Breaks `text` at the width, later lines indented by `indent`.
+    fn wrap(self, text: &str, indent: usize) -> Vec<String> {
+        let Some(width) = self.width else { return vec![text.to_owned()] };
+        let indent = " ".repeat(indent);
+        let options = textwrap::Options::new(usize::from(width.max(20))).subsequent_indent(&indent);
+        textwrap::wrap(text, options).into_iter().map(|line| line.into_owned()).collect()
+    }
+}
+
+/// The report on a result; `every_trial` lists the trials behind a search.
+pub fn render(file: &ResultFile, style: Style, every_trial: bool) -> String {
+    draw(&super::document::document(file, every_trial), style)
+}
+
+/// Draws a document.
+pub fn draw(document: &Document, style: Style) -> String {
+    let mut out = Text { style, lines: Vec::new() };
+    out.paragraph(Tone::Dim, &document.title, 0);
+    for block in &document.blocks {
+        match block {
+            Block::Heading(text) => {
+                out.gap();
+                for line in style.wrap(text, 0) {
+                    out.lines.push(style.bold(&line));
+                }
+            }
+            Block::Line(tone, text) => out.paragraph(*tone, text, 2),
+            Block::Doubts(texts) => {
+                for text in texts {
+                    out.paragraph(Tone::Warn, &format!("! {text}"), 2);
+                }
+            }
+            Block::Table(table) => {
+                out.gap();
+                out.lines.extend(table_lines(table, style));
+                out.gap();
+            }
+        }
+    }
+    out.gap();
+    for (tone, text) in &document.summary {
+        out.paragraph(*tone, text, 2);
+    }
+    let mut text = out.lines.join("\n");
+    text.push('\n');
+    text
+}
+
+struct Text {
+    style: Style,
+    lines: Vec<String>,
+}
+
+impl Text {
+    /// One empty line, unless there is one or nothing stands above.
+    fn gap(&mut self) {
+        if self.lines.last().is_some_and(|line| !line.is_empty()) {
+            self.lines.push(String::new());
+        }
+    }
+
+    fn paragraph(&mut self, tone: Tone, text: &str, indent: usize) {
+        for line in self.style.wrap(text, indent) {
+            self.lines.push(self.style.paint(tone, &line));
+        }
+    }
+}
+
+/// No borders: a line below the header, and space between the columns.
+const BORDERLESS: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// Lines of a table. Where the terminal is too narrow, columns of high rank are left out, and the table says so.
+fn table_lines(table: &Table, style: Style) -> Vec<String> {
+    let mut shown: Vec<usize> = (0..table.columns.len()).collect();
+    let mut left_out = Vec::new();
+    if let Some(width) = style.width {
+        while width_of(&grid(table, &shown, None)) > usize::from(width) {
+            let rank = |&at: &usize| (table.columns[at].rank, at);
+            let Some(at) = shown.iter().copied().filter(|&at| table.columns[at].rank > 0).max_by_key(rank) else {
+                break;
+            };
+            shown.retain(|&other| other != at);
+            left_out.push(at);
+        }
+    }
+    let mut lines: Vec<String> = Vec::new();
+    if !table.caption.is_empty() {
+        lines.extend(style.wrap(&table.caption, 2));
+    }
+    lines.extend(grid(table, &shown, style.width));
+    left_out.sort_unstable();
+    let names: Vec<&str> =
+        left_out.iter().map(|&at| table.columns[at].name.as_str()).filter(|name| !name.is_empty()).collect();
+    if !names.is_empty() {
+        let note = format!("(left out on this narrow terminal: {})", names.join(", "));
+        lines.extend(style.wrap(&note, 1).iter().map(|line| style.paint(Tone::Dim, line)));
+    }
+    lines
+}
+
+fn width_of(lines: &[String]) -> usize {
+    lines.iter().map(|line| textwrap::core::display_width(line)).max().unwrap_or(0)
+}
+
+/// These columns of the table, cells broken to fit `width`.
+fn grid(table: &Table, shown: &[usize], width: Option<u16>) -> Vec<String> {
+    let mut drawn = comfy_table::Table::new();
+    drawn.load_style(BORDERLESS);
+    if let Some(width) = width {
+        drawn.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(20));
+    }
+    drawn.set_header(shown.iter().map(|&at| table.columns[at].name.as_str()));
+    for row in &table.rows {
+        drawn.add_row(shown.iter().map(|&at| row[at].as_str()));
+    }
+    for (position, &at) in shown.iter().enumerate() {
+        if let Some(column) = drawn.column_mut(position) {
+            column.set_padding((0, if position + 1 == shown.len() { 0 } else { 1 }));
+            column.set_cell_alignment(if table.columns[at].right { CellAlignment::Right } else { CellAlignment::Left });
+        }
+    }
+    drawn.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// The line for the last of these seconds: its rates, and what has become of the frames so far.
+///
+/// `frame` is the mean frame length sent, for L1 and L2 bit/s. Frames that are not back yet may still come: the line calls
+/// the difference missing, never lost.
+pub fn live_line(seconds: &[Second], frame: MeanFrame, style: Style) -> String {
+    let Some(last) = seconds.last() else { return String::new() };
+    let before_s = if seconds.len() > 1 { seconds[seconds.len() - 2].at_s } else { 0.0 };
+    let length_s = (last.at_s - before_s).max(1e-9);
+    let rate = |frames: u64| (frames as f64 / length_s).round() as u64;
+    let sent = rate(last.completed_frames);
+    let mut text = format!(
+        "{:>6} s  offered {:>10}/s  completed {:>10}/s  {:>9} L1  {:>9} L2",
+        format!("{:.0}", last.at_s),
+        human::count(rate(last.offered_frames)),
+        human::count(sent),
+        human::bps(claim::bps_l1(sent, frame)),
+        human::bps(claim::bps_l2(sent, frame)),
+    );
+    match last.received_frames {
+        Some(received) => text.push_str(&format!("  received {:>10}/s", human::count(rate(received)))),
+        None => text.push_str("  received: not counted"),
+    }
+    let completed: u64 = seconds.iter().map(|second| second.completed_frames).sum();
+    let received: u64 = seconds.iter().filter_map(|second| second.received_frames).sum();
+    if last.received_frames.is_some() && completed > 0 {
+        let missing = completed.saturating_sub(received) as f64 / completed as f64;
+        let missing_text = format!("  missing so far {}", human::percent(missing));
+        text.push_str(&style.paint(if missing > 0.01 { Tone::Warn } else { Tone::Dim }, &missing_text));
+    }
+    text
+}
