@@ -6,7 +6,10 @@ CARGO ?= cargo
 MAY_SKIP ?= vm
 PLIMSOLL := target/release/plimsoll
 
-.PHONY: demo test accept bench lint doc setup build clean-lab
+# A DUT with real NIC drivers under QEMU, in the generator's namespace: `make lab-vm NIC=e1000e`; `plimsoll lab down` removes it.
+NIC ?= vmxnet3
+
+.PHONY: demo test accept bench lint doc setup build clean-lab lab-vm
 
 demo: setup build
 	scripts/demo.sh $(PLIMSOLL)
@@ -31,3 +34,6 @@ setup:
 
 build:
 	$(CARGO) build --locked --release
+
+lab-vm: setup build
+	$(PLIMSOLL) lab up --vm --nic $(NIC)

@@ -1,11 +1,16 @@
-//! `plimsoll lab up|down|status`.
+//! `plimsoll lab up|down|status|exec`.
+
+use std::{io::Read, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Exit;
 use crate::{
-    error::Result,
-    lab::{self, DutCpu, DutKind, GENERATOR, Options, Status},
+    error::{Error, Result},
+    lab::{
+        self, DutCpu, DutKind, GENERATOR, Options, Status,
+        vm::{self, NicModel, Wiring},
+    },
     report::console::Console,
     units::{Rate, parse_duration_ns},
     xdp::model::{ModelConfig, Stage},
@@ -26,6 +31,8 @@ enum Action {
     Down,
     /// Say what is there
     Status,
+    /// Run a command (or the script on standard input) in the virtual machine: its outputs, its exit code
+    Exec(Exec),
     /// Print the modelled DUT's ring and counters, as `name: value`; change its ring
     Model(Model),
 }
@@ -38,7 +45,29 @@ struct Model {
 }
 
 #[derive(Debug, Args)]
+struct Exec {
+    /// Which machine (`dut`, or `gen` for one built with --loop); default the one there is
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+    /// Kill the command after this time (status 124)
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration_ns)]
+    limit: u64,
+    /// The command and its arguments, for busybox sh
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 struct Up {
+    /// The DUT is a virtual machine (QEMU without KVM): real NIC drivers, rates that mean nothing
+    #[arg(long, conflicts_with_all = ["dut", "coupled", "own_cpu", "queues", "mtu"])]
+    vm: bool,
+    /// Its two NICs: vmxnet3, e1000, e1000e, igb, virtio, virtio:speed=MBPS, virtio:iommu
+    #[arg(long, value_name = "MODEL", requires = "vm", default_value = "vmxnet3")]
+    nic: NicModel,
+    /// The machine is the generator instead: its two NICs face each other
+    #[arg(long = "loop", requires = "vm")]
+    is_loop: bool,
     /// What the DUT is
     #[arg(long, value_enum, default_value = "router")]
     dut: Dut,
@@ -142,6 +171,11 @@ fn band(text: &str) -> Result<(u64, u64), String> {
 impl Lab {
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
         match &self.action {
+            Action::Up(up) if up.vm => {
+                let wiring = if up.is_loop { Wiring::Loop } else { Wiring::Taps };
+                report(console, &lab::up_vm(up.nic, wiring)?);
+            }
+            Action::Exec(exec) => return exec.run(console),
             Action::Up(up) => {
                 let dut = match up.dut {
                     Dut::Router => DutKind::Router,
@@ -173,12 +207,34 @@ impl Lab {
     }
 }
 
+impl Exec {
+    fn run(&self, console: &Console) -> Result<Exit> {
+        let name = match (&self.guest, vm::status().first()) {
+            (Some(name), _) => name.clone(),
+            (None, Some(guest)) => guest.name.clone(),
+            (None, None) => "dut".to_owned(),
+        };
+        let guest = vm::open(&name)?;
+        let mut script = self.command.join(" ");
+        if self.command.is_empty() {
+            let read = std::io::stdin().read_to_string(&mut script);
+            read.map_err(|error| Error::usage("read", "a script from standard input").os(&error))?;
+        }
+        let output = guest.channel().run(&script, Duration::from_nanos(self.limit))?;
+        console.relay(&output.stdout, &output.stderr);
+        Ok(Exit::Remote(u8::try_from(output.status).unwrap_or(1)))
+    }
+}
+
 fn report(console: &Console, status: &Status) {
     match status {
         Status::Down => console.result("the lab is down"),
         Status::Partial => console.result("a part of the lab is there: `plimsoll lab down` removes it"),
         Status::Up(options) => {
             console.result(&format!("{options}: up"));
+            if options.contains("vm gen") {
+                return console.result("try: plimsoll lab exec plimsoll probe nic0 nic1");
+            }
             console.result(&format!("try: plimsoll --netns {GENERATOR} run profiles/udp-64.yaml"));
         }
     }

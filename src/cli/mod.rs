@@ -57,6 +57,8 @@ pub(crate) enum Exit {
     NoVerdict,
     /// The user stopped it; partial totals were printed.
     Interrupted,
+    /// A command run elsewhere ended with this status.
+    Remote(u8),
 }
 
 impl Exit {
@@ -66,6 +68,7 @@ impl Exit {
             Exit::GoalNotMet => 1,
             Exit::NoVerdict => 4,
             Exit::Interrupted => 130,
+            Exit::Remote(status) => status,
         }
     }
 }

@@ -102,11 +102,29 @@ pub fn up(options: &Options) -> Result<Status> {
     built.and_then(|()| status())
 }
 
-/// Deletes the namespaces and all in them; nothing to do if they are not there.
+/// Builds the lab with a virtual machine: a DUT with two NICs of `nic` behind the generator's `g0` and `g1` (addresses as in [`up`]), or
+/// a generator whose two NICs face each other. Whatever lab was there is taken down first.
+///
+/// # Errors
+/// Without root, iproute2 or the packages. Whatever was built is taken down again.
+pub fn up_vm(nic: vm::NicModel, wiring: vm::Wiring) -> Result<Status> {
+    down()?;
+    let built = generator_netns().and_then(|_| {
+        let name = if wiring == vm::Wiring::Taps { "dut" } else { "gen" };
+        vm::up(name, GENERATOR, nic, wiring)
+    });
+    if built.is_err() {
+        let _ = down();
+    }
+    built.and_then(|_| status())
+}
+
+/// Deletes the namespaces and all in them, and the virtual machine; nothing to do if they are not there.
 ///
 /// # Errors
 /// Without root.
 pub fn down() -> Result<()> {
+    vm::down()?;
     let host = Shell::here();
     for netns in existing()? {
         // What still runs inside would keep the namespace, and its links, alive.
@@ -120,6 +138,11 @@ pub fn down() -> Result<()> {
 /// # Errors
 /// Without iproute2.
 pub fn status() -> Result<Status> {
+    if let Some(guest) = vm::status().first() {
+        let is_whole = guest.is_running() && existing()? == [GENERATOR];
+        let up = || Status::Up(format!("plimsoll lab: vm {} with {}", guest.name, guest.models.join(", ")));
+        return Ok(if is_whole { up() } else { Status::Partial });
+    }
     match existing()?.len() {
         0 => Ok(Status::Down),
         2 => {
@@ -136,15 +159,24 @@ fn existing() -> Result<Vec<&'static str>> {
     Ok([GENERATOR, DUT].into_iter().filter(has).collect())
 }
 
-fn build(options: &Options) -> Result<()> {
+/// Makes the generator's namespace.
+fn generator_netns() -> Result<Shell> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::environment("build", "the lab").because("network namespaces need root").remedy("use sudo"));
     }
-    let (host, generator, dut) = (Shell::here(), Shell::inside(GENERATOR), Shell::inside(DUT));
-    let (queues, mtu) = (options.queues, options.mtu);
-    host.run(&format!("ip netns add {GENERATOR} && ip netns add {DUT}"))?;
+    Shell::here().run(&format!("ip netns add {GENERATOR}"))?;
+    let generator = Shell::inside(GENERATOR);
     // Quiet interfaces: no router solicitations, no duplicate address detection among the counted frames.
     generator.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")?;
+    generator.run("ip link set lo up")?;
+    Ok(generator)
+}
+
+fn build(options: &Options) -> Result<()> {
+    let generator = generator_netns()?;
+    let (host, dut) = (Shell::here(), Shell::inside(DUT));
+    let (queues, mtu) = (options.queues, options.mtu);
+    host.run(&format!("ip netns add {DUT}"))?;
     dut.run(
         "sysctl -qw net.ipv6.conf.default.addr_gen_mode=1 net.ipv6.conf.default.accept_dad=0 \
          net.ipv4.conf.default.rp_filter=0 net.ipv4.conf.all.rp_filter=0 net.ipv4.ip_forward=1 \
@@ -163,7 +195,6 @@ fn build(options: &Options) -> Result<()> {
         ))?;
         generator.run(&format!("ip link set g{n} mtu {mtu} up"))?;
     }
-    generator.run("ip link set lo up")?;
     dut.run("ip link set lo up")?;
     if options.cpu == DutCpu::Own {
         own_cpu(&dut)?;

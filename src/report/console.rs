@@ -54,6 +54,12 @@ impl Console {
         let _ = writeln!(io::stdout().lock(), "{text}");
     }
 
+    /// The outputs of a command that ran elsewhere, as they are, each on its own stream.
+    pub fn relay(&self, stdout: &str, stderr: &str) {
+        let _ = io::stdout().lock().write_all(stdout.as_bytes());
+        let _ = io::stderr().lock().write_all(stderr.as_bytes());
+    }
+
     /// A line on what is going on, on standard error; nothing when quiet.
     pub fn note(&self, text: &str) {
         if !self.quiet {

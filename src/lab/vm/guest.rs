@@ -135,7 +135,9 @@ impl Guest {
         let pid = guest.spec.dir.join("pid");
         fs::write(&pid, child.id().to_string()).map_err(|e| failed("write", &pid, &e))?;
         let identity = guest.spec.dir.join("guest");
-        let text = format!("{}\n{}\n{}\n", guest.spec.name, guest.spec.netns, guest.taps().join(" "));
+        let models: Vec<String> = guest.spec.nics.iter().map(|nic| nic.model.to_string()).collect();
+        let taps = guest.taps().join(" ");
+        let text = format!("{}\n{}\n{taps}\n{}\n", guest.spec.name, guest.spec.netns, models.join(" "));
         fs::write(&identity, text).map_err(|e| failed("write", &identity, &e))?;
         guest.child = Some(child);
         Ok(guest)
@@ -361,6 +363,8 @@ pub struct RunningGuest {
     pub netns: String,
     /// Its taps.
     pub taps: Vec<String>,
+    /// The models of its NICs.
+    pub models: Vec<String>,
     dir: PathBuf,
 }
 
@@ -374,8 +378,8 @@ impl RunningGuest {
         let text = fs::read_to_string(&identity).map_err(|e| failed("read", &identity, &e))?;
         let mut lines = text.lines().map(str::to_owned);
         let (name, netns) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-        let taps = lines.next().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
-        Ok(RunningGuest { name, netns, taps, dir: dir.to_owned() })
+        let mut words = || lines.next().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+        Ok(RunningGuest { name, netns, taps: words(), models: words(), dir: dir.to_owned() })
     }
 
     /// Whether its QEMU still runs.

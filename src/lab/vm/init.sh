@@ -21,7 +21,7 @@ for path in /sys/class/net/eth*; do
   mac=$(cat "$path/address")
   n=$((0x${mac##*:}))
   ip link set "${path##*/}" name nic$n
-  ip addr add 10.77.$n.1/24 dev nic$n
+  ip addr add 10.$((n + 1)).0.1/24 dev nic$n
   ip link set nic$n up
 done
 

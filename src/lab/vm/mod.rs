@@ -10,8 +10,10 @@ mod fetch;
 mod guest;
 mod initramfs;
 mod nic;
+mod standing;
 
 pub use channel::{Channel, Output};
 pub use fetch::Packages;
 pub use guest::{Guest, GuestSpec, RunningGuest};
 pub use nic::{Nic, NicModel, Plug, mac};
+pub use standing::{Wiring, down, open, status, up};

@@ -107,7 +107,7 @@ pub enum Plug {
     Hub(u8),
 }
 
-/// One NIC of a guest. The guest calls it `nicN` by its place in the list and gives it 10.77.N.1/24.
+/// One NIC of a guest. The guest calls it `nicN` by its place in the list and gives it 10.(N+1).0.1/24.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
     /// Its model.
