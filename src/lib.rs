@@ -11,12 +11,14 @@ pub mod human;
 pub mod ids;
 pub mod units;
 // L1: pure
+pub mod diagnose;
 pub mod meter;
 pub mod program;
 pub mod search;
 pub mod wire;
 // L2: the kernel and the outside
 pub mod backend;
+pub mod dut;
 pub mod xdp;
 // L4: sessions and the lab
 pub mod lab;

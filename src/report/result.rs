@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::caveat::Caveat;
+pub use crate::diagnose::{Stage, VerdictKind};
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "plimsoll/1";
@@ -245,38 +246,6 @@ pub struct DutDelta {
     pub counter: String,
     /// After − before.
     pub delta: i64,
-}
-
-/// A stage on the way of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "the names are CONTRACT's")]
-pub enum Stage {
-    GenTx,
-    Link,
-    Vswitch,
-    VnicRing,
-    Driver,
-    Softnet,
-    Ip,
-    Socket,
-    GenRx,
-}
-
-/// Who limited.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VerdictKind {
-    /// The DUT lost frames that the generator sent.
-    DutLimited,
-    /// The generator could not offer the load.
-    GeneratorLimited,
-    /// The link was full, and nothing was lost.
-    LinkLimited,
-    /// Offered falls as the DUT works more: they share a resource.
-    Coupled,
-    /// Not to be told; the caveats say why.
-    Inconclusive,
 }
 
 /// Who limited, with the evidence.
