@@ -108,10 +108,11 @@ pub fn up(options: &Options) -> Result<Status> {
 /// # Errors
 /// Without root, iproute2 or the packages. Whatever was built is taken down again.
 pub fn up_vm(nic: vm::NicModel, wiring: vm::Wiring) -> Result<Status> {
+    let packages = vm::Packages::get()?;
     down()?;
     let built = generator_netns().and_then(|_| {
         let name = if wiring == vm::Wiring::Taps { "dut" } else { "gen" };
-        vm::up(name, GENERATOR, nic, wiring)
+        vm::up(&packages, name, GENERATOR, nic, wiring)
     });
     if built.is_err() {
         let _ = down();

@@ -18,6 +18,12 @@ use crate::support::{
 /// Any short command in a guest, on a machine that is busy with other things.
 pub const SHORT: Duration = Duration::from_secs(30);
 
+/// The packages; skips the test where they cannot be had, or without root.
+pub fn packages() -> Packages {
+    needs_root();
+    Packages::get().unwrap_or_else(|error| skip("vm", error.to_string()))
+}
+
 /// A guest and the namespace of its taps. The guest is removed first.
 pub struct Machine {
     guest: Guest,
@@ -27,11 +33,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots a guest with the taps `t0`, `t1`, … (or hubs) in a namespace of its own; our binary is in it. Skips the test where the
-    /// packages cannot be had.
+    /// Boots a guest with the taps `t0`, `t1`, … (or hubs) in a namespace of its own; our binary is in it.
     pub fn boot(name: &str, cpus: u8, nics: Vec<Nic>) -> Machine {
-        needs_root();
-        let packages = Packages::get().unwrap_or_else(|error| skip("vm", error.to_string()));
+        let packages = packages();
         let netns = Netns::new(name);
         let dir = tempfile::tempdir().expect("a scratch folder");
         let mut spec = GuestSpec::new(name, netns.name(), dir.path().join("guest"));

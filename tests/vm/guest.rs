@@ -6,7 +6,7 @@ use plimsoll::lab::vm::{Nic, NicModel};
 
 use crate::{
     fixture::{self, Machine, SHORT},
-    support::harness::Test,
+    support::{harness::Test, netns::Netns},
 };
 
 pub fn tests() -> Vec<Test> {
@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         a_command_returns_its_outputs_and_status,
         a_command_past_its_limit_is_killed_and_the_next_one_runs,
         long_output_comes_back_whole,
+        packages_that_cannot_be_had_are_a_clear_error,
         a_killed_guest_is_an_error_and_its_removal_leaves_nothing,
     ]
 }
@@ -71,4 +72,22 @@ fn a_killed_guest_is_an_error_and_its_removal_leaves_nothing() {
     assert!(!dir.exists());
     let left = std::process::Command::new("ip").args(["netns", "list"]).output().unwrap().stdout;
     assert!(!String::from_utf8_lossy(&left).contains(&netns));
+}
+
+fn packages_that_cannot_be_had_are_a_clear_error() {
+    fixture::packages();
+    let offline = Netns::new("offline");
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = offline.command(env!("CARGO_BIN_EXE_plimsoll"));
+    // The lab that may stand on this machine is taken down only once the packages are there.
+    let output = command.args(["lab", "up", "--vm"]).env("XDG_CACHE_HOME", cache.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.starts_with("plimsoll: cannot fetch qemu-system-x86: apt-get: Failed to fetch"), "{text}");
+    assert!(text.trim_end().ends_with("the lab without --vm needs no packages"), "{text}");
+    assert_eq!(
+        std::fs::read_dir(cache.path().join("plimsoll/vm")).unwrap().count(),
+        0,
+        "something was left in the cache"
+    );
 }

@@ -58,10 +58,16 @@ impl Tool {
         let reason = match output.status.code() {
             Some(124) => "took too long".to_owned(),
             Some(127) => "is not installed".to_owned(),
-            _ => stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("failed").trim().to_owned(),
+            _ => reason(&stderr).to_owned(),
         };
         Err(fail(format!("{}: {reason}", self.name)))
     }
+}
+
+/// The line of an error output that says why: apt's first error (its last only sums up), else the last line.
+fn reason(stderr: &str) -> &str {
+    let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines().find_map(|line| line.strip_prefix("E: ")).or_else(|| lines().next_back()).unwrap_or("failed")
 }
 
 /// Where `program` is on PATH (and in the system's own folders, which a user's PATH may lack).
@@ -71,4 +77,22 @@ pub(super) fn on_path(program: &str) -> Option<PathBuf> {
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
         .map(|dir| dir.join(program))
         .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apts_first_error_is_the_reason() {
+        let stderr = "W: slow\nE: Failed to fetch a  Temporary failure\nE: Some index files failed to download.\n";
+        assert_eq!(reason(stderr), "Failed to fetch a  Temporary failure");
+        assert_eq!(reason("strip: a.out\nstrip: file format not recognized\n\n"), "strip: file format not recognized");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let error = Tool::new("sleep", 1).arg("60").run("wait for", &"nothing").unwrap_err();
+        assert_eq!(error.to_string(), "cannot wait for nothing: sleep: took too long");
+    }
 }

@@ -226,9 +226,7 @@ impl Apt {
                 "" => format!("no version ≥ {min} in {0}, {0}-backports or stable-backports", self.codename),
                 log => log.to_owned(),
             };
-            Error::environment("fetch", package)
-                .because(cause)
-                .remedy("check the network and apt's sources; the lab without --vm needs no packages")
+            Error::environment("fetch", package).because(cause).remedy("the lab without --vm needs no packages")
         })
     }
 
@@ -293,6 +291,7 @@ Dir::Cache::srcpkgcache "srcpkgcache.bin";
 Debug::NoLocking "true";
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
+APT::Update::Error-Mode "any";
 Acquire::Languages "none";
 Acquire::Retries "2";
 Acquire::http::Timeout "20";

@@ -26,9 +26,8 @@ pub enum Wiring {
 /// Boots the guest `name` with two NICs of `model`; its taps, if any, lie in the existing namespace `netns`.
 ///
 /// # Errors
-/// Environment: no packages, no privilege, or it does not come up; nothing stays then.
-pub fn up(name: &str, netns: &str, model: NicModel, wiring: Wiring) -> Result<RunningGuest> {
-    let packages = Packages::get()?;
+/// Environment: no privilege, or it does not come up; nothing stays then.
+pub fn up(packages: &Packages, name: &str, netns: &str, model: NicModel, wiring: Wiring) -> Result<RunningGuest> {
     let mut spec = GuestSpec::new(name, netns, folder(name)?);
     spec.nics = (0..2)
         .map(|n| match wiring {
@@ -42,7 +41,7 @@ pub fn up(name: &str, netns: &str, model: NicModel, wiring: Wiring) -> Result<Ru
     }
     let this = std::env::current_exe().map_err(|e| failed("find", Path::new("this program"), &e))?;
     spec.programs = vec![this];
-    Guest::boot_detached(&packages, spec)
+    Guest::boot_detached(packages, spec)
 }
 
 /// The guest `name`, for its channel.
