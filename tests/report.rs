@@ -3,9 +3,12 @@
 
 use std::{fs, path::PathBuf};
 
-use plimsoll::report::{result::ResultFile, text};
+use plimsoll::report::{check, json, result::ResultFile, text};
+use serde_json::Value;
 
-const FIXTURES: [&str; 2] = ["run", "odd"];
+const FIXTURES: [&str; 6] = ["run", "odd", "ceiling", "ceiling-b", "sweep", "claim"];
+/// Those with golden files.
+const RENDERED: [&str; 2] = ["run", "odd"];
 
 fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/report").join(name)
@@ -29,19 +32,107 @@ fn assert_golden(name: &str, actual: &str) {
 
 #[test]
 fn text_in_a_pipe_is_as_golden() {
-    for name in FIXTURES {
+    for name in RENDERED {
         assert_golden(&format!("{name}.txt"), &text::render(&fixture(name), text::Style::default(), false));
     }
 }
 
 #[test]
 fn text_on_a_narrow_terminal_is_as_golden_and_never_wider() {
-    for name in FIXTURES {
+    for name in RENDERED {
         let style = text::Style { color: false, width: Some(80) };
         let rendered = text::render(&fixture(name), style, false);
         assert_golden(&format!("{name}.80.txt"), &rendered);
         for line in rendered.lines() {
             assert!(line.chars().count() <= 80, "{name}: too wide: {line}");
         }
+    }
+}
+
+/// The schema as kept, with every object closed: a field that the schema does not name is an error here, though not for users.
+fn closed_schema() -> Value {
+    fn close(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                if map.contains_key("properties") {
+                    map.insert("additionalProperties".to_owned(), Value::Bool(false));
+                }
+                map.values_mut().for_each(close);
+            }
+            Value::Array(items) => items.iter_mut().for_each(close),
+            _ => {}
+        }
+    }
+    let mut schema = serde_json::from_str(include_str!("schema/plimsoll-1.json")).expect("the schema is JSON");
+    close(&mut schema);
+    schema
+}
+
+#[test]
+fn what_json_writes_is_what_the_schema_says() {
+    let validator = jsonschema::validator_for(&closed_schema()).expect("the schema is a schema");
+    for name in FIXTURES {
+        let written: Value = serde_json::from_slice(&json::render(&fixture(name))).expect("JSON");
+        let errors: Vec<String> =
+            validator.iter_errors(&written).map(|error| format!("{}: {error}", error.instance_path)).collect();
+        assert!(errors.is_empty(), "{name}: {}", errors.join("\n"));
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_the_contract_forbids() {
+    let validator = jsonschema::validator_for(&closed_schema()).expect("the schema is a schema");
+    let good: Value = serde_json::from_slice(&json::render(&fixture("run"))).expect("JSON");
+    for (place, wrong) in [
+        ("/schema", Value::from("plimsoll/2")),
+        ("/trials/0/completed_frames", Value::from(1.5)),
+        ("/trials/0/completed_frames", Value::from(-1)),
+        ("/trials/0/completed_frames", Value::Null),
+        ("/trials/0/frame_size", Value::from(63)),
+        ("/trials/0/verdict/kind", Value::from("dut")),
+        ("/trials/0/dut/0/stage", Value::from("ring")),
+        ("/started_at", Value::from("yesterday")),
+    ] {
+        let mut document = good.clone();
+        *document.pointer_mut(place).expect("the place exists") = wrong.clone();
+        assert!(!validator.is_valid(&document), "{place} = {wrong} passes");
+    }
+}
+
+#[test]
+fn a_result_read_and_written_again_is_the_same() {
+    for name in FIXTURES {
+        let file = fixture(name);
+        let again: ResultFile = serde_json::from_slice(&json::render(&file)).expect("JSON");
+        assert_eq!(again, file, "{name}");
+    }
+}
+
+#[test]
+fn every_derived_number_can_be_computed_again_from_the_counts() {
+    for name in FIXTURES {
+        assert_eq!(check::contradictions(&fixture(name)), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_changed_number_is_found() {
+    for (name, place, wrong) in [
+        ("run", "/trials/0/tx_fps", Value::from(2)),
+        ("run", "/trials/0/received_frames", Value::from(2)),
+        ("run", "/trials/0/loss_ratio", Value::from(0.0)),
+        ("run", "/trials/0/ports/0/completed_frames", Value::from(2)),
+        ("run", "/trials/0/streams/1/lost_frames", Value::from(0)),
+        ("ceiling", "/ceilings/0/lower_fps", Value::from(800_000)),
+        ("ceiling", "/ceilings/0/upper_fps", Value::Null),
+        ("ceiling", "/ceilings/1/throughput_fps", Value::from(801_648)),
+        ("ceiling", "/ceilings/1/bps_l1", Value::from(1)),
+        ("claim", "/claims/0/ratio", Value::from(1.0)),
+        ("claim", "/claims/3/theoretical_fps", Value::from(14_880_952)),
+    ] {
+        let mut document = serde_json::to_value(fixture(name)).expect("JSON");
+        *document.pointer_mut(place).expect("the place exists") = wrong;
+        let file: ResultFile = serde_json::from_value(document).expect("still a result");
+        assert!(!check::contradictions(&file).is_empty(), "{name}: nobody sees {place}");
     }
 }

@@ -1,5 +1,6 @@
 //! Renderers: result → bytes. The result file's shape is [`result`]; nothing here measures or decides.
 
+pub mod check;
 pub mod console;
 pub mod document;
 pub mod json;

@@ -98,6 +98,9 @@ pub struct Trial {
     pub frame_size: Value,
     /// Intended load per port, frames/s; `null` = as fast as possible.
     pub load_fps: Option<u64>,
+    /// Duration asked for, seconds; `null` = until the asked count is sent.
+    #[serde(default)]
+    pub intended_s: Option<f64>,
     /// Real duration of sending, seconds.
     pub duration_s: f64,
     /// Asked for.
