@@ -19,6 +19,7 @@ pub mod wire;
 // L2: the kernel and the outside
 pub mod backend;
 pub mod dut;
+pub mod host;
 pub mod xdp;
 // L4: sessions and the lab
 pub mod lab;

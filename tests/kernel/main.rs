@@ -3,11 +3,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod host;
 mod topology;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [topology::tests()].concat();
+    let tests = [host::tests(), topology::tests()].concat();
     support::harness::main(tests)
 }

@@ -64,6 +64,16 @@ impl Netns {
         Running { child: Some(child) }
     }
 
+    /// Runs `body` on a thread of its own that is inside it.
+    pub fn enter<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            plimsoll::host::netns::enter(&self.name).expect("the namespace can be entered");
+            body()
+        };
+        let result = std::thread::scope(|scope| scope.spawn(inside).join());
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     /// An interface's counter from its statistics folder, such as `tx_packets`.
     pub fn counter(&self, interface: &str, counter: &str) -> u64 {
         self.sh(&format!("cat /sys/class/net/{interface}/statistics/{counter}")).parse().expect("a counter is a number")
