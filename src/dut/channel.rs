@@ -145,6 +145,11 @@ fn anonymous_file() -> std::io::Result<File> {
     Ok(File::from(rustix::fs::memfd_create("plimsoll-messages", flags)?))
 }
 
+/// The first line that says something, for use as an error's cause.
+pub(super) fn first_line(text: &str) -> &str {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no message")
+}
+
 /// `text` as one word for a POSIX shell.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))

@@ -7,8 +7,10 @@
 pub mod channel;
 pub mod counters;
 pub mod ethtool;
+pub mod observer;
 pub mod procfs;
 pub mod script;
+pub mod ssh;
 pub mod stages;
 mod table;
 pub mod template;

@@ -11,6 +11,7 @@
 use super::counters::{Counter, Delta, Source};
 use super::table::Role::{Loss, Rest, Sign};
 use super::table::{DUT_RULES, GENERATOR_RULES, HARMLESS, LOSSY, RULES, Rule};
+use super::vsish::PORT_PREFIX;
 use crate::diagnose::{Stage, StageDelta};
 use std::collections::BTreeMap;
 
@@ -162,9 +163,8 @@ fn count_once(out: &mut [StageDelta], views: &[View], sums: &[(usize, &'static [
     }
 }
 
-/// vsish port names are `vsish PORT`; no Linux interface name holds a space.
 fn is_hypervisor_port(interface: &str) -> bool {
-    interface.starts_with("vsish ")
+    interface.starts_with(PORT_PREFIX)
 }
 
 #[cfg(test)]

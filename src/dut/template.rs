@@ -1,9 +1,10 @@
 //! What a `command:` observer prints: one JSON object, or `name: value` lines.
 //!
-//! Pure text → counters. A counter can say its stage by itself: JSON `{"vnic_ring": {"no buffer": 5}}` or a line
+//! Pure text → counters. `rx_ring`, `rx_ring_max`, `rx_queues` and `claim_mbps` are facts of the interface; `received` is how many frames
+//! the DUT ingested. A counter can say its stage by itself: JSON `{"vnic_ring": {"no buffer": 5}}` or a line
 //! `vnic_ring/no buffer: 5`; then its section is the stage's name. Text that holds no number at all is an error, not a zero.
 
-use super::counters::{Snapshot, Source};
+use super::counters::{InterfaceFacts, Snapshot, Source};
 use crate::diagnose::Stage;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// A sentence that says what is wrong with the text.
-pub fn counters(text: &str, into: &mut Snapshot) -> Result<usize, String> {
+pub fn counters(text: &str, interface: &str, into: &mut Snapshot) -> Result<usize, String> {
     let before = into.counters.len();
     if text.trim_start().starts_with('{') {
         let value: Value =
@@ -19,6 +20,15 @@ pub fn counters(text: &str, into: &mut Snapshot) -> Result<usize, String> {
         json("", &value, into);
     } else {
         text.lines().for_each(|line| lines(line, into));
+    }
+    // What a DUT has set is a fact, not a count.
+    let fact =
+        |name: &str| into.counters.iter().find(|(c, _)| c.source == Source::Command && c.name == name).map(|(_, v)| *v);
+    let (rx_ring, rx_ring_max, claim_mbps, rx_queues) =
+        (fact("rx_ring"), fact("rx_ring_max"), fact("claim_mbps"), fact("rx_queues"));
+    let facts = InterfaceFacts { rx_ring, rx_ring_max, claim_mbps, rx_queues, ..InterfaceFacts::default() };
+    if facts != InterfaceFacts::default() {
+        into.interfaces.insert(interface.to_string(), facts);
     }
     match into.counters.len() - before {
         0 => Err("its output holds no `name: value` line and no JSON number".into()),
@@ -80,7 +90,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<(String, String, u64)>, String> {
         let mut s = Snapshot::default();
-        counters(text, &mut s)?;
+        counters(text, "eth0", &mut s)?;
         Ok(s.counters.into_iter().map(|(c, v)| (c.section, c.name, v)).collect())
     }
 
@@ -104,6 +114,13 @@ mod tests {
     fn nested_json_keeps_its_path_and_skips_what_is_no_counter() {
         let found = read(r#"{"if": [{"in": 9, "up": true, "rate": 1.5, "loss": -1}], "name": "x"}"#).unwrap();
         assert_eq!(found, [(String::new(), "if/0/in".into(), 9)]);
+    }
+
+    #[test]
+    fn ring_and_claim_are_facts() {
+        let mut s = Snapshot::default();
+        counters("rx_ring: 512\nclaim_mbps: 10000\n", "ge0", &mut s).unwrap();
+        assert_eq!((s.interfaces["ge0"].rx_ring, s.interfaces["ge0"].claim_mbps), (Some(512), Some(10_000)));
     }
 
     #[test]

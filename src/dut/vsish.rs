@@ -3,8 +3,12 @@
 //! Pure text → counters and sentences. The same text appears one counter a line, or run together on one line as people paste it; both
 //! are read. `running out of buffers` and the rings' `# of times … ring is full` are two views of the same frames.
 
+use super::channel::quoted;
 use super::counters::{Delta, Snapshot, Source};
 use crate::human::count;
+
+/// What marks a hypervisor's port among interfaces: no Linux interface name holds a space.
+pub(super) const PORT_PREFIX: &str = "vsish ";
 
 /// Puts every `name:value` of the text into the snapshot; gauges (ring sizes) are kept as counters that never move.
 ///
@@ -43,6 +47,36 @@ fn last_name(text: &str) -> &str {
         Some((_, rest)) => rest.trim().split_once(char::is_whitespace).map_or("", |(_, name)| name.trim()),
         None => text.trim(),
     }
+}
+
+/// The nodes that are read for a port.
+const NODES: [&str; 2] = ["vmxnet3/rxSummary", "clientStats"];
+
+/// The script that reads a port (`PORTSET/PORT`, as `net-stats -l` lists them) on an ESXi host.
+pub fn compose(port: &str) -> String {
+    let (portset, port) = port.split_once('/').unwrap_or(("", port));
+    NODES
+        .iter()
+        .map(|node| {
+            format!("vsish -e get {} 2>/dev/null\n", quoted(&format!("/net/portsets/{portset}/ports/{port}/{node}")))
+        })
+        .collect()
+}
+
+/// The port's text as a snapshot. The first ring's size stands as the port's RX ring.
+///
+/// # Errors
+/// A sentence, if the text holds no counter.
+pub fn read(text: &str, port: &str) -> Result<Snapshot, String> {
+    let mut snapshot = Snapshot::default();
+    let interface = format!("{PORT_PREFIX}{port}");
+    statistics(text, &interface, &mut snapshot);
+    if snapshot.counters.is_empty() {
+        return Err("the text holds no port statistics".into());
+    }
+    let ring = snapshot.counters.iter().find(|(c, _)| c.name == "1st ring size").map(|(_, size)| *size);
+    snapshot.interfaces.entry(interface).or_default().rx_ring = ring;
+    Ok(snapshot)
 }
 
 /// The frames and rings of one port between two texts.
@@ -149,7 +183,7 @@ mod tests {
         1st ring size:1024 2nd ring size:256 # of times the 1st ring is full:25183929 # of times the 2nd ring is full:0 \
         fail to map a rx buffer:0 Whether rx burst queuing is enabled:0 }";
 
-    fn read(text: &str) -> Snapshot {
+    fn parse(text: &str) -> Snapshot {
         let mut snapshot = Snapshot::default();
         statistics(text, "p", &mut snapshot);
         snapshot
@@ -166,7 +200,7 @@ mod tests {
             .replace(" 1st ring size", "\n   1st ring size")
             .replace(" # of", "\n   # of");
         for text in [ONE_LINE, &many] {
-            let s = read(text);
+            let s = parse(text);
             assert_eq!(value(&s, "pkts rx ok"), Some(75_409_132));
             assert_eq!(value(&s, "running out of buffers"), Some(25_183_929));
             assert_eq!(value(&s, "1st ring size"), Some(1024));
@@ -178,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_known_case_is_told_in_one_sentence_and_counted_once() {
-        let story = PortStory::between(&Snapshot::default(), &read(ONE_LINE));
+        let story = PortStory::between(&Snapshot::default(), &parse(ONE_LINE));
         assert_eq!(story.no_buffer_frames, 25_183_929);
         assert_eq!(story.offered_frames(), 100_593_061);
         assert_eq!(
@@ -189,9 +223,10 @@ mod tests {
 
     #[test]
     fn before_is_taken_from_after() {
-        let before = read("pkts rx ok:100 bytes rx ok:6400 running out of buffers:7 # of times the 1st ring is full:7");
+        let before =
+            parse("pkts rx ok:100 bytes rx ok:6400 running out of buffers:7 # of times the 1st ring is full:7");
         let after =
-            read("pkts rx ok:200 bytes rx ok:16400 running out of buffers:107 # of times the 1st ring is full:107");
+            parse("pkts rx ok:200 bytes rx ok:16400 running out of buffers:107 # of times the 1st ring is full:107");
         let story = PortStory::between(&before, &after);
         assert_eq!((story.received_frames, story.no_buffer_frames, story.mean_frame_bytes()), (100, 100, Some(100)));
     }
@@ -200,7 +235,7 @@ mod tests {
     fn the_second_ring_and_missing_lines_are_told_apart() {
         let second = PortStory::between(
             &Snapshot::default(),
-            &read(
+            &parse(
                 "pkts rx ok:90\nrunning out of buffers:10\n2nd ring size:32\n# of times the 1st ring is full:0\n# of times the 2nd ring is full:10\n",
             ),
         );
@@ -210,24 +245,24 @@ mod tests {
             second.sentence()
         );
 
-        let only_total = PortStory::between(&Snapshot::default(), &read("pkts rx ok:50\nrunning out of buffers:50\n"));
+        let only_total = PortStory::between(&Snapshot::default(), &parse("pkts rx ok:50\nrunning out of buffers:50\n"));
         assert!(only_total.sentence().contains("50.0 %") && only_total.sentence().contains("does not say which"));
 
         let only_ring =
-            PortStory::between(&Snapshot::default(), &read("pkts rx ok:1 # of times the 1st ring is full:3"));
+            PortStory::between(&Snapshot::default(), &parse("pkts rx ok:1 # of times the 1st ring is full:3"));
         assert_eq!(only_ring.no_buffer_frames, 3);
 
-        let healthy = PortStory::between(&Snapshot::default(), &read("pkts rx ok:1000 running out of buffers:0"));
+        let healthy = PortStory::between(&Snapshot::default(), &parse("pkts rx ok:1000 running out of buffers:0"));
         assert!(healthy.sentence().starts_with("no frame was lost"));
-        let nothing = PortStory::between(&Snapshot::default(), &read(""));
+        let nothing = PortStory::between(&Snapshot::default(), &parse(""));
         assert!(nothing.sentence().starts_with("no frame reached"));
     }
 
     #[test]
     fn values_that_are_no_numbers_do_not_disturb_the_next_name() {
-        let s = read("mac:00:50:56:aa:bb:cc queue state:enabled pkts rx ok:5");
+        let s = parse("mac:00:50:56:aa:bb:cc queue state:enabled pkts rx ok:5");
         assert_eq!(value(&s, "pkts rx ok"), Some(5));
-        let s = read("pktsTxOK:3\ndroppedRx:18446744073709551615\ntoo big:99999999999999999999999\n");
+        let s = parse("pktsTxOK:3\ndroppedRx:18446744073709551615\ntoo big:99999999999999999999999\n");
         assert_eq!(value(&s, "droppedRx"), Some(u64::MAX));
         assert_eq!(value(&s, "too big"), None);
     }
