@@ -22,6 +22,7 @@ fn main() {
             source.file_name().and_then(OsStr::to_str).expect("bpf file names are UTF-8").trim_end_matches(".bpf.c");
         SkeletonBuilder::new()
             .source(&source)
+            .obj(out.join(format!("{name}.bpf.o")))
             .clang_args(["-Ibpf", "-I/usr/include/x86_64-linux-gnu", "-Wall", "-Werror"])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .unwrap_or_else(|error| panic!("cannot compile {}: {error:#}: is clang installed?", source.display()));

@@ -2,6 +2,8 @@
 //!
 //! A queue belongs to the one pinned worker thread that opened it. Nothing here paces or fills frames.
 
+pub mod live;
+
 use crate::{error::Result, ids::QueueId};
 
 /// A free frame slot: a move-only token. free → filled → submitted → reclaimed is checked by ownership.

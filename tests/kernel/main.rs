@@ -4,11 +4,12 @@
 mod support;
 
 mod host;
+mod live;
 mod topology;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [host::tests(), topology::tests()].concat();
+    let tests = [host::tests(), live::tests(), topology::tests()].concat();
     support::harness::main(tests)
 }

@@ -1,0 +1,360 @@
+//! The live backend: what its generated program writes, what it counts, when it sends.
+
+use std::{
+    fs::File,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use plimsoll::{
+    backend::live::{LivePort, LiveQueue, probe},
+    clock::{self, Instant},
+    ids::{PortId, StreamId, WorkerId},
+    program::{
+        Checksum, Field, Generator, Mode, Schedule, StreamProgram, Template, Term, TermSource, TxProgram, Write, fold,
+    },
+    units::FrameLen,
+    wire::signature::{self, SignatureKind, SignatureSite},
+};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+
+use crate::support::{
+    harness::{Test, needs_root},
+    netns::{Netns, Options, Topology},
+};
+
+pub fn tests() -> Vec<Test> {
+    crate::tests![
+        every_byte_is_what_the_program_defines_whatever_was_in_the_page,
+        what_the_receiver_has_no_room_for_is_made_but_never_completed,
+        paced_frames_leave_when_they_are_due,
+        nothing_leaves_after_the_end,
+        a_veth_is_probed_by_whether_its_peer_takes_frames,
+    ]
+}
+
+/// Frame `index` of a stream by the definition in `program`.
+fn reference(stream: &StreamProgram, index: u64, stamp: u32) -> Vec<u8> {
+    let template = &stream.templates[usize::from(stream.pattern[(index % stream.pattern.len() as u64) as usize])];
+    let mut bytes = template.bytes.to_vec();
+    let or = |bytes: &mut [u8], offset: usize, width: usize, value: u64| {
+        for (byte, part) in bytes[offset..offset + width].iter_mut().zip(&value.to_be_bytes()[8 - width..]) {
+            *byte |= part;
+        }
+    };
+    let stored = |write: &Write| write.stored(stream.fields[usize::from(write.field)].value(index));
+    for write in &template.writes {
+        or(&mut bytes, write.offset.into(), write.width.into(), stored(write));
+    }
+    let mut sequence = 0;
+    if let Some(SignatureSite { offset, kind }) = template.signature {
+        let (at, width) = kind.sequence();
+        sequence = index & (u64::MAX >> (64 - 8 * width));
+        or(&mut bytes, usize::from(offset) + at, width, sequence);
+        if let Some(at) = kind.stamp() {
+            or(&mut bytes, usize::from(offset) + at, 4, stamp.into());
+        }
+    }
+    for checksum in &template.checksums {
+        let mut sum = u64::from(checksum.base);
+        for term in &checksum.terms {
+            let value = match term.source {
+                TermSource::Write(n) => stored(&template.writes[usize::from(n)]),
+                TermSource::Sequence => sequence,
+                TermSource::Stamp => stamp.into(),
+                TermSource::Checksum(n) => {
+                    let at = usize::from(template.checksums[usize::from(n)].offset);
+                    u16::from_be_bytes([bytes[at], bytes[at + 1]]).into()
+                }
+            };
+            let folded = fold(value) as u16;
+            sum += u64::from(if term.swap { folded.swap_bytes() } else { folded });
+        }
+        let sum = !(fold(sum) as u16);
+        let sum = if sum == 0 && checksum.zero_is_ffff { 0xFFFF } else { sum };
+        or(&mut bytes, checksum.offset.into(), 2, sum.into());
+    }
+    bytes
+}
+
+fn any_field() -> impl Strategy<Value = Field> {
+    let edge = prop_oneof![0..4u64, any::<u64>(), Just(u64::MAX), Just(0xFFFF_FFFF), Just(1 << 32)];
+    let generator = prop_oneof![
+        (edge.clone(), edge.clone()).prop_map(|(start, step)| Generator::Step { start, step }),
+        prop::collection::vec(any::<u64>(), 1..9).prop_map(|values| Generator::List(values.into())),
+        (any::<u64>(), edge.clone(), edge).prop_map(|(seed, low, span)| Generator::Random {
+            seed,
+            low,
+            span: span.max(1)
+        }),
+    ];
+    let div = prop_oneof![Just(1u64), 1..5u64, Just(u64::MAX)];
+    let period = prop_oneof![1..7u64, Just(65_536), Just(1 << 63)];
+    (generator, div, period).prop_map(|(generator, div, period)| {
+        let period = if let Generator::List(values) = &generator { values.len() as u64 } else { period };
+        Field { name: "any".into(), generator, div, period }
+    })
+}
+
+/// A template with its writes, signature and checksums at places that do not collide (but writes may share bytes).
+fn any_template(fields: usize) -> impl Strategy<Value = Template> {
+    let len = prop_oneof![Just(60usize), 60..140usize, 1000..1515usize];
+    let writes = prop::collection::vec((0..fields as u16, 0..24u16, 1..=8u8, 0..8u8, any::<u64>()), 0..6);
+    let signature = prop::option::of(prop_oneof![Just(SignatureKind::Full), Just(SignatureKind::Short)]);
+    let sums = prop::collection::vec((any::<u16>(), any::<bool>(), prop::collection::vec(any::<bool>(), 16)), 0..3);
+    (len, any::<u8>(), writes, signature, sums).prop_map(|(len, fill, writes, signature, sums)| {
+        let mut bytes = vec![fill; len];
+        let mut taken = [0u8; 32]; // bits that some write owns
+        let mut kept = Vec::new();
+        for (field, offset, width, shift, mask) in writes {
+            let mut mask = (mask >> shift << shift) & (u64::MAX >> (64 - 8 * u32::from(width)));
+            for n in 0..usize::from(width) {
+                let down = 8 * (usize::from(width) - 1 - n);
+                mask &= !(u64::from(taken[usize::from(offset) + n]) << down);
+                taken[usize::from(offset) + n] |= (mask >> down) as u8;
+            }
+            kept.push(Write { field, offset, width, shift, mask });
+        }
+        bytes.iter_mut().zip(taken).for_each(|(byte, taken)| *byte &= !taken);
+        let signature = signature.map(|kind| SignatureSite { offset: 40, kind });
+        if let Some(SignatureSite { kind, .. }) = signature {
+            bytes[40..40 + kind.len()].copy_from_slice(&kind.constant(0xA1B2_C3D4, 7));
+        }
+        let mut checksums = Vec::new();
+        for (n, (base, zero_is_ffff, swaps)) in sums.into_iter().enumerate() {
+            bytes[34 + 2 * n..36 + 2 * n].fill(0);
+            let mut sources: Vec<_> = (0..kept.len() as u16).map(TermSource::Write).collect();
+            sources.extend((0..n as u16).map(TermSource::Checksum));
+            if let Some(site) = signature {
+                sources.push(TermSource::Sequence);
+                sources.extend(site.kind.stamp().map(|_| TermSource::Stamp));
+            }
+            let terms = sources.into_iter().zip(swaps).map(|(source, swap)| Term { source, swap }).collect();
+            checksums.push(Checksum { offset: 34 + 2 * n as u16, base, zero_is_ffff, terms });
+        }
+        let frame_len = FrameLen::from_buf_len(len).expect("the length is in range");
+        Template { bytes: bytes.into(), frame_len, writes: kept, signature, checksums }
+    })
+}
+
+fn any_stream() -> impl Strategy<Value = StreamProgram> {
+    prop::collection::vec(any_field(), 1..6).prop_flat_map(|fields| {
+        let templates = prop::collection::vec(any_template(fields.len()), 1..5);
+        (Just(fields), templates, prop::collection::vec(any::<prop::sample::Index>(), 1..8)).prop_map(
+            |(fields, templates, picks)| StreamProgram {
+                id: StreamId(7),
+                name: "any".into(),
+                pattern: picks.iter().map(|pick| pick.index(templates.len()) as u16).collect(),
+                templates,
+                fields,
+                schedule: continuous(1),
+                flows: 1,
+            },
+        )
+    })
+}
+
+fn continuous(weight: u64) -> Schedule {
+    Schedule { weight, start_delay_ns: 0, mode: Mode::Continuous, next: None, self_start: true, loops: 0 }
+}
+
+fn program(streams: Vec<StreamProgram>) -> TxProgram {
+    TxProgram { port: PortId(0), run_tag: 0xA1B2_C3D4, streams }
+}
+
+/// Runs on a thread of its own inside a namespace; a panic there is this thread's panic.
+fn inside<T: Send>(netns: &Netns, work: impl FnOnce() -> T + Send) -> T {
+    let result = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let netns = File::open(format!("/run/netns/{}", netns.name())).expect("the namespace is there");
+                rustix::thread::move_into_link_name_space(
+                    std::os::fd::AsFd::as_fd(&netns),
+                    Some(rustix::thread::LinkNameSpaceType::Network),
+                )
+                .expect("root enters namespaces");
+                let mut cpu = rustix::thread::CpuSet::new();
+                cpu.set(0);
+                rustix::thread::sched_setaffinity(None, &cpu).expect("CPU 0 exists");
+                work()
+            })
+            .join()
+    });
+    result.unwrap_or_else(|payload| std::panic::resume_unwind(payload))
+}
+
+fn every_byte_is_what_the_program_defines_whatever_was_in_the_page() {
+    needs_root();
+    let netns = Netns::new("live");
+    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let strategy = (prop::collection::vec(any_stream(), 1..4), 1..4u16, any::<u64>());
+    let checked = AtomicU64::new(0);
+    inside(&netns, || {
+        let port = LivePort::open("lo", 1).unwrap();
+        runner.run(&strategy, |(streams, workers, order)| {
+            let program = program(streams);
+            let worker = (order % u64::from(workers)) as u16;
+            let mut queue = LiveQueue::open(&port, &program, WorkerId(worker), workers, 0).unwrap();
+            queue.set_end(Instant(u64::MAX));
+            let mut made = vec![0u64; program.streams.len()];
+            for n in 0..40u32 {
+                let stream = (order.rotate_left(n) % program.streams.len() as u64) as usize;
+                let index = u64::from(worker) + made[stream] * u64::from(workers);
+                let dirt = vec![n as u8 ^ 0x5A; program.max_buf_len()];
+                prop_assert_eq!(queue.preview(&dirt).unwrap(), None, "nothing is scheduled");
+                queue.schedule(stream as u16, Instant(0));
+                let before = signature::stamp(clock::now().0);
+                let frame = queue.preview(&dirt).unwrap().expect("a frame is due");
+                let template = &program.streams[stream].templates[usize::from(
+                    program.streams[stream].pattern[(index % program.streams[stream].pattern.len() as u64) as usize],
+                )];
+                let stamp = match template.signature {
+                    Some(SignatureSite { offset, kind: SignatureKind::Full }) => {
+                        let at = usize::from(offset) + 10;
+                        u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
+                    }
+                    _ => 0,
+                };
+                prop_assert!(stamp == 0 || stamp.wrapping_sub(before) < 1_000_000_000, "a stamp is fresh");
+                let expected = reference(&program.streams[stream], index, stamp);
+                prop_assert_eq!(&frame, &expected, "stream {} frame {}", stream, index);
+                made[stream] += 1;
+                prop_assert_eq!(queue.made_of(stream), made[stream]);
+                checked.fetch_add(1, Relaxed);
+            }
+            Ok(())
+        })
+    })
+    .unwrap();
+    assert_eq!(checked.into_inner(), 200 * 40);
+}
+
+/// One stream of 64-byte UDP frames to the address of `d0`, which drops them in its stack.
+fn udp_stream(topology: &Topology) -> StreamProgram {
+    let hex = |mac: String| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect::<Vec<_>>();
+    let mut bytes = [hex(topology.dut.mac("d0")), hex(topology.generator.mac("g0"))].concat();
+    bytes.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2, 10, 1, 0, 1]);
+    bytes.extend([0, 0, 0, 9, 0, 26, 0, 0]);
+    bytes.extend(SignatureKind::Full.constant(1, 0));
+    bytes.resize(60, 0);
+    let sum = |bytes: &[u8]| bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u64>();
+    let ip = !(fold(sum(&bytes[14..34])) as u16);
+    bytes[24..26].copy_from_slice(&ip.to_be_bytes());
+    let base = fold(sum(&bytes[26..60]) + 17 + 26) as u16;
+    let terms = [TermSource::Write(0), TermSource::Sequence, TermSource::Stamp];
+    let template = Template {
+        bytes: bytes.into(),
+        frame_len: FrameLen::new(64).unwrap(),
+        writes: vec![Write { field: 0, offset: 34, width: 2, shift: 0, mask: 0xFFFF }],
+        signature: Some(SignatureSite { offset: 42, kind: SignatureKind::Full }),
+        checksums: vec![Checksum {
+            offset: 40,
+            base,
+            zero_is_ffff: true,
+            terms: terms.map(|source| Term { source, swap: false }).into(),
+        }],
+    };
+    StreamProgram {
+        id: StreamId(0),
+        name: "udp".into(),
+        templates: vec![template],
+        pattern: vec![0],
+        fields: vec![Field {
+            name: "src_port".into(),
+            generator: Generator::Step { start: 1024, step: 1 },
+            div: 1,
+            period: 64,
+        }],
+        schedule: continuous(1),
+        flows: 64,
+    }
+}
+
+/// The number of an interface of the calling thread's namespace (sysfs shows the one it was mounted in).
+fn ifindex_of(interface: &str) -> u32 {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None).unwrap();
+    rustix::net::netdevice::name_to_index(&socket, interface).unwrap()
+}
+
+/// Opens the only queue of `g0` on the calling thread.
+fn open_g0(program: &TxProgram) -> LiveQueue {
+    let ifindex = ifindex_of("g0");
+    LiveQueue::open(&LivePort::open("g0", ifindex).unwrap(), program, WorkerId(0), 1, 0).unwrap()
+}
+
+fn what_the_receiver_has_no_room_for_is_made_but_never_completed() {
+    let topology = Topology::sink(Options::default());
+    topology.dut.sh("ethtool -K d0 gro on");
+    let program = program(vec![udp_stream(&topology)]);
+    // The receiver's own thread works off veth's ring of 256 far slower than it is filled.
+    topology.dut.sh("echo 1 > /sys/class/net/d0/threaded");
+    let (made, count) = inside(&topology.generator, || {
+        let mut queue = open_g0(&program);
+        queue.set_end(Instant(u64::MAX));
+        let mut left = 100_000;
+        while left > 0 || queue.pending() > 0 {
+            left -= queue.schedule_at_once(left);
+            queue.run(1024, 256).unwrap();
+        }
+        (queue.made(), queue.transmitted())
+    });
+    let deadline = clock::now().plus_ns(5_000_000_000);
+    let received = || topology.dut.mib("UdpNoPorts");
+    while received() < count.sent_frames && clock::now() < deadline {
+        std::thread::yield_now(); // the receiver's thread is still at it
+    }
+    assert_eq!(made, 100_000);
+    assert!(count.dropped_frames > 0, "the ring never overflowed: nothing is shown");
+    assert_eq!(count.sent_frames + count.dropped_frames, made);
+    assert_eq!(count.sent_frames, topology.dut.counter("d0", "rx_packets"));
+    assert_eq!(count.sent_frames, received(), "every frame was a whole, valid datagram");
+}
+
+fn paced_frames_leave_when_they_are_due() {
+    let topology = Topology::sink(Options::default());
+    topology.dut.sh("ethtool -K d0 gro on");
+    let program = program(vec![udp_stream(&topology)]);
+    inside(&topology.generator, || {
+        let mut queue = open_g0(&program);
+        queue.set_end(Instant(u64::MAX));
+        let start = clock::now().plus_ns(1_000_000);
+        let spacing_ns = 20_000;
+        (0..1000).for_each(|n| queue.schedule(0, start.plus_ns(n * spacing_ns)));
+        let mut sent_early = 0;
+        while queue.pending() > 0 {
+            queue.run(64, 16).unwrap();
+            let due = clock::now().since_ns(start) / spacing_ns + 1;
+            sent_early += queue.made().saturating_sub(due);
+        }
+        assert_eq!(sent_early, 0);
+        assert!(clock::now().since_ns(start) >= 999 * spacing_ns);
+        assert_eq!(queue.transmitted().sent_frames, 1000);
+    });
+}
+
+fn nothing_leaves_after_the_end() {
+    let topology = Topology::sink(Options::default());
+    topology.dut.sh("ethtool -K d0 gro on");
+    let program = program(vec![udp_stream(&topology)]);
+    inside(&topology.generator, || {
+        let mut queue = open_g0(&program);
+        queue.schedule_at_once(2000);
+        queue.set_end(clock::now());
+        queue.run(4096, 64).unwrap();
+        // The clock is read once in 16 frames at the latest.
+        assert!(queue.made() <= 16, "{}", queue.made());
+        assert_eq!(queue.transmitted().sent_frames, queue.made());
+    });
+}
+
+fn a_veth_is_probed_by_whether_its_peer_takes_frames() {
+    let topology = Topology::sink(Options::default());
+    let why_not = || inside(&topology.generator, || probe("g0", ifindex_of("g0")).err().map(|error| error.to_string()));
+    topology.dut.sh("ethtool -K d0 gro off");
+    let refused = why_not().expect("veth's peer has neither XDP nor GRO");
+    assert!(refused.contains("ndo_xdp_xmit"), "{refused}");
+    topology.dut.sh("ethtool -K d0 gro on");
+    assert_eq!(why_not(), None);
+}
