@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::result::{Port, ResultFile, Stage, VerdictKind};
-use crate::units::{FrameLen, MeanFrame};
+use crate::{
+    caveat::Code,
+    units::{FrameLen, MeanFrame},
+};
 
 /// `64-byte frames`, `imix frames`.
 pub fn frames(frame_size: &Value) -> String {
@@ -77,6 +80,22 @@ pub fn limit(kind: VerdictKind) -> &'static str {
         VerdictKind::Coupled => "coupled",
         VerdictKind::Inconclusive => "inconclusive",
     }
+}
+
+/// A search's outcome in a table cell.
+pub fn outcome(outcome: &str) -> &str {
+    match outcome {
+        "bounds" => "regular",
+        "at_least_max" => "at least the highest load",
+        "below_min" => "no load meets it",
+        "generator_limited" => "generator could not send more",
+        other => other,
+    }
+}
+
+/// A caveat's code in words: `rate not reached`.
+pub fn code(code: Code) -> String {
+    serde_json::to_value(code).map(|value| plain(&value).replace('_', " ")).unwrap_or_default()
 }
 
 /// A backend with its mode: `AF_XDP zero-copy`, `live frames`, `AF_PACKET`, `receives only`.

@@ -3,22 +3,118 @@
 //! Pure. What was never sent is never called lost; what was not counted is never called received.
 
 use super::{
+    check::trials_behind,
     document::Tone,
     labels,
-    result::{ResultFile, Trial, Verdict, VerdictKind},
+    result::{Ceiling, ResultFile, Trial, Verdict, VerdictKind},
 };
 use crate::human;
 
 /// The answer of a whole file, a sentence for each trial of a run or each answer of a search.
 pub fn summary(file: &ResultFile) -> Vec<(Tone, String)> {
-    let several = file.trials.len() > 1;
-    let mut sentences = Vec::new();
-    for trial in &file.trials {
-        let (tone, text) = run(trial);
-        let text = if several { format!("{}: {text}", labels::frames(&trial.frame_size)) } else { text };
-        sentences.push((tone, text));
+    if file.ceilings.is_empty() && file.claims.is_empty() {
+        let several = file.trials.len() > 1;
+        return file.trials.iter().map(|trial| run_of_several(trial, several)).collect();
     }
+    let mut sentences: Vec<_> = if file.ceilings.len() <= MANY_CEILINGS {
+        file.ceilings.iter().map(|one| ceiling(file, one)).collect()
+    } else {
+        ranges(file)
+    };
+    sentences.extend(file.claims.iter().map(|claim| (Tone::Plain, format!("{}: {}.", claim.port, claim.sentence))));
     sentences
+}
+
+/// From this many answers on, a summary gives their range instead of each.
+const MANY_CEILINGS: usize = 10;
+
+fn run_of_several(trial: &Trial, several: bool) -> (Tone, String) {
+    let (tone, text) = run(trial);
+    (tone, if several { format!("{}: {text}", labels::frames(&trial.frame_size)) } else { text })
+}
+
+/// A search's answer: `64-byte frames, ndr (no loss): 797,640 frames/s per port meet the goal, 801,648 do not; …`
+pub fn ceiling(file: &ResultFile, ceiling: &Ceiling) -> (Tone, String) {
+    let axes = labels::axes(&ceiling.axes);
+    let axes = if axes.is_empty() { axes } else { format!(", {axes}") };
+    let goal = match ceiling.goal.loss_ratio {
+        0.0 => format!("{} (no loss)", ceiling.goal.name),
+        loss => format!("{} (loss up to {})", ceiling.goal.name, human::percent(loss)),
+    };
+    let place = format!("{}{axes}, {goal}", labels::frames(&ceiling.frame_size));
+    let load = |fps: Option<u64>| fps.map_or_else(|| "?".to_owned(), human::fps);
+    let (tone, answer) = match (ceiling.outcome.as_str(), ceiling.lower_fps, ceiling.upper_fps) {
+        ("bounds", Some(lower), Some(upper)) => {
+            let limit = limit(&ceiling.verdict);
+            let text = format!("{} per port meet the goal, {} do not; {limit}", human::fps(lower), human::count(upper));
+            (Tone::Good, text)
+        }
+        ("at_least_max", lower, _) => {
+            (Tone::Good, format!("at least {} per port: the highest load that was tried meets the goal", load(lower)))
+        }
+        ("below_min", _, upper) => {
+            let loss = upper.and_then(|upper| loss_at(file, ceiling, upper));
+            let loss = loss.map(|loss| format!(" (loss there: {})", human::percent(loss))).unwrap_or_default();
+            (Tone::Bad, format!("no load from {} per port on meets the goal{loss}", load(upper)))
+        }
+        ("generator_limited", Some(lower), _) => {
+            let text = format!("at least {} per port; the generator could not send more", human::fps(lower));
+            (Tone::Warn, format!("{text}, so the DUT's ceiling is not known"))
+        }
+        ("generator_limited", None, _) => {
+            (Tone::Warn, "the generator could not send the lowest load, so nothing is known about the DUT".to_owned())
+        }
+        (_, lower, upper) => {
+            let known = |fps: Option<u64>| fps.map_or_else(|| "not settled".to_owned(), human::fps);
+            (Tone::Warn, format!("not decided: lower bound {}, upper bound {}", known(lower), known(upper)))
+        }
+    };
+    (tone, format!("{place}: {answer}."))
+}
+
+/// Loss over all trials of a ceiling at this load.
+fn loss_at(file: &ResultFile, ceiling: &Ceiling, load_fps: u64) -> Option<f64> {
+    let trials = trials_behind(file, ceiling).filter(|trial| trial.load_fps == Some(load_fps));
+    let (lost, sent) = trials
+        .fold((0, 0), |(lost, sent), trial| (lost + trial.lost_frames.unwrap_or(0), sent + trial.completed_frames));
+    (sent > 0).then(|| lost as f64 / sent as f64)
+}
+
+/// Per goal the lowest and the highest ceiling.
+fn ranges(file: &ResultFile) -> Vec<(Tone, String)> {
+    let mut goals: Vec<&str> = Vec::new();
+    for ceiling in &file.ceilings {
+        if !goals.contains(&ceiling.goal.name.as_str()) {
+            goals.push(&ceiling.goal.name);
+        }
+    }
+    let place = |ceiling: &Ceiling| {
+        let axes = labels::axes(&ceiling.axes);
+        let axes = if axes.is_empty() { axes } else { format!(", {axes}") };
+        format!("{}{axes}", labels::frames(&ceiling.frame_size))
+    };
+    let range = |goal: &str| {
+        let of_goal = || file.ceilings.iter().filter(|ceiling| ceiling.goal.name == goal);
+        let settled = || of_goal().filter_map(|ceiling| ceiling.lower_fps.map(|lower| (lower, ceiling)));
+        let without = of_goal().count() - settled().count();
+        let lowest = settled().min_by_key(|(lower, _)| *lower);
+        let highest = settled().max_by_key(|(lower, _)| *lower);
+        let mut text = match (lowest, highest) {
+            (Some((low, at_low)), Some((high, at_high))) => format!(
+                "{goal}: from {} per port ({}) to {} ({})",
+                human::fps(low),
+                place(at_low),
+                human::fps(high),
+                place(at_high)
+            ),
+            _ => format!("{goal}: no load meets the goal anywhere"),
+        };
+        if without > 0 && lowest.is_some() {
+            text.push_str(&format!("; {without} of {} have no lower bound", of_goal().count()));
+        }
+        (Tone::Plain, format!("{text}."))
+    };
+    goals.into_iter().map(range).collect()
 }
 
 /// The verdict on one trial: `1,000,000 frames left; 32,000 of them (3.2 %) were lost; the DUT is the limit (vNIC ring).`

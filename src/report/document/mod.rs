@@ -3,6 +3,7 @@
 //! Pure; any thread. Renderers decide only how it looks: `text` and `markdown` leave charts out, `html` draws them.
 
 mod environment;
+mod search;
 mod trial;
 
 pub use trial::frames_table;
@@ -112,10 +113,15 @@ pub struct Document {
 
 /// The report on a result. With `every_trial` the trials behind a search are listed.
 pub fn document(file: &ResultFile, every_trial: bool) -> Document {
-    let _ = every_trial;
     let mut blocks = environment::blocks(file);
-    for trial in &file.trials {
-        blocks.extend(trial::blocks(file, trial));
+    if file.ceilings.is_empty() && file.claims.is_empty() {
+        blocks.extend(file.trials.iter().flat_map(|trial| trial::blocks(file, trial)));
+    } else {
+        blocks.extend(search::ceiling_blocks(file));
+        blocks.extend(search::claim_blocks(file));
+        if every_trial {
+            blocks.extend(search::trial_blocks(file));
+        }
     }
     blocks.extend(doubts(file.caveats.iter().map(|caveat| caveat.text.clone()).collect()));
     let title = format!("plimsoll {} · {} · {}", file.version, file.started_at, file.command.join(" "));
