@@ -14,4 +14,5 @@ pub mod ssh;
 pub mod stages;
 mod table;
 pub mod template;
+pub mod vm;
 pub mod vsish;

@@ -39,7 +39,7 @@ fn each_model_gets_its_real_driver_and_claims_its_speed() {
 
 fn a_command_returns_its_outputs_and_status() {
     let output = fixture::dut().run("echo out; echo err >&2; exit 7", SHORT).unwrap();
-    assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (7, "out\n", "err\n"));
+    assert_eq!((output.status, output.stdout.as_str(), output.stderr.as_str()), (7, "out\n", "err"));
 }
 
 fn a_command_past_its_limit_is_killed_and_the_next_one_runs() {

@@ -5,11 +5,12 @@ mod support;
 
 mod fixture;
 mod guest;
+mod observe;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [guest::tests()].concat();
+    let tests = [guest::tests(), observe::tests()].concat();
     let code = support::harness::main(tests);
     fixture::shut_down();
     code

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::channel::{Channel, Output};
 use super::command::Tool;
 use super::fetch::{Packages, failed};
 use super::initramfs;
 use super::nic::{Nic, Plug, mac};
+use crate::dut::channel::Output;
+use crate::dut::vm::{Deadline, PORT_OTHERS, VmChannel};
 use crate::error::{Error, Result};
 
 /// Six seconds on a quiet machine; this much on one that also runs other tests.
@@ -30,7 +31,6 @@ const MONITOR: Duration = Duration::from_secs(20);
 const PORTS: usize = 3;
 const PORT_OWNER: usize = 0;
 const PORT_BESIDE: usize = 1;
-const PORT_OTHERS: usize = 2;
 
 /// What a guest is to be.
 #[derive(Debug, Clone)]
@@ -183,7 +183,7 @@ impl Guest {
     /// # Errors
     /// Environment: QEMU ended (its message is the cause) or the guest did not come up in time.
     pub fn wait_ready(&self) -> Result<()> {
-        let deadline = super::channel::Deadline::after(BOOT);
+        let deadline = Deadline::after(BOOT);
         let socket = self.channel(PORT_OWNER);
         // QEMU makes its sockets one after the other; the monitor is among the first, the last control port the last.
         while !self.spec.dir.join(format!("control{}", PORTS - 1)).exists() {
@@ -267,17 +267,17 @@ impl Guest {
     }
 
     /// The channel for long commands beside [`Guest::run`].
-    pub fn beside(&self) -> Channel {
+    pub fn beside(&self) -> VmChannel {
         self.channel(PORT_BESIDE)
     }
 
     /// The channel that other programs use (`lab exec`, observers).
-    pub fn for_others(&self) -> Channel {
+    pub fn for_others(&self) -> VmChannel {
         self.channel(PORT_OTHERS)
     }
 
-    fn channel(&self, port: usize) -> Channel {
-        Channel::new(self.spec.name.clone(), self.spec.dir.join(format!("control{port}")))
+    fn channel(&self, port: usize) -> VmChannel {
+        VmChannel::new(self.spec.name.clone(), self.spec.dir.join(format!("control{port}")))
     }
 
     /// Takes the cable out of `nicINDEX` (or plugs it in), seen from the guest.
@@ -388,8 +388,8 @@ impl RunningGuest {
     }
 
     /// The channel for observers and `lab exec`.
-    pub fn channel(&self) -> Channel {
-        Channel::new(self.name.clone(), self.dir.join(format!("control{PORT_OTHERS}")))
+    pub fn channel(&self) -> VmChannel {
+        VmChannel::new(self.name.clone(), self.dir.join(format!("control{PORT_OTHERS}")))
     }
 
     /// Ends it and removes its taps and its folder. Does nothing to what is already gone.
@@ -399,7 +399,7 @@ impl RunningGuest {
     pub fn remove(&self) -> Result<()> {
         if let Some(pid) = live_pid(&self.dir) {
             Tool::new("kill", TOOL_S).args(["-KILL", &pid.to_string()]).run("end", &format!("guest {}", self.name))?;
-            let deadline = super::channel::Deadline::after(Duration::from_secs(10));
+            let deadline = Deadline::after(Duration::from_secs(10));
             while is_alive(&self.dir) {
                 if deadline.left().is_zero() {
                     return Err(Error::environment("end", format!("guest {}", self.name)).because("it ignores SIGKILL"));

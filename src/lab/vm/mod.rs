@@ -4,7 +4,6 @@
 //! not: any rate as the performance of any NIC. The kernel, QEMU and tools come from the distribution's packages ([`Packages`]) and are
 //! unpacked into a cache, so nothing is installed, and nothing of the machine's is changed.
 
-mod channel;
 mod command;
 mod fetch;
 mod guest;
@@ -12,7 +11,6 @@ mod initramfs;
 mod nic;
 mod standing;
 
-pub use channel::{Channel, Output};
 pub use fetch::Packages;
 pub use guest::{Guest, GuestSpec, RunningGuest};
 pub use nic::{Nic, NicModel, Plug, mac};

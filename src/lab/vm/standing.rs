@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use super::fetch::{Packages, failed};
 use super::guest::{Guest, GuestSpec, RunningGuest};
 use super::nic::{Nic, NicModel};
+use crate::dut::vm::GUESTS;
 use crate::error::{Error, Result};
-
-/// One folder per guest.
-const GUESTS: &str = "/run/plimsoll-vm";
 
 /// What a guest's two NICs are connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

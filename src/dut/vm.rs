@@ -1,8 +1,9 @@
-//! The control channel into a guest: run a script, get its outputs and its status, like ssh without a network.
+//! The control channel into a guest of the VM lab: run a script, get its outputs and its status, like ssh without a network.
 //!
-//! Any one thread at a time per port. Invariants: every wait is bounded; an answer is matched to its request by a tag, so that an answer
-//! left over by a client that gave up is skipped. Deliberately has no standard input and no terminal.
+//! The caller's thread; clients of one port wait for one another. Every wait is bounded, and an answer is matched to its request by a
+//! tag, so that one left over by a client that gave up is skipped. No standard input, no terminal.
 
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,34 +12,33 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 
+use super::channel::{Channel, Output};
 use crate::clock;
 use crate::error::{Error, Result};
 
+/// One folder per guest of the lab.
+pub const GUESTS: &str = "/run/plimsoll-vm";
+/// The control port that is left to other programs than the one which owns the guest.
+pub const PORT_OTHERS: usize = 2;
 /// What the agent adds to a script's own limit before the client gives up on it.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// A finished script.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
-    /// Exit status; 124 if it was killed at its time limit.
-    pub status: i32,
-    /// Standard output.
-    pub stdout: String,
-    /// Standard error.
-    pub stderr: String,
-}
-
-/// One control port of a guest (a Unix socket that QEMU serves). Clients of the same port wait for one another.
+/// One control port of a guest (a Unix socket that QEMU serves).
 #[derive(Debug, Clone)]
-pub struct Channel {
+pub struct VmChannel {
     guest: String,
     socket: PathBuf,
 }
 
-impl Channel {
+impl VmChannel {
     /// The channel of `guest` on `socket`; connects only when something is run.
-    pub fn new(guest: impl Into<String>, socket: impl Into<PathBuf>) -> Channel {
-        Channel { guest: guest.into(), socket: socket.into() }
+    pub fn new(guest: impl Into<String>, socket: impl Into<PathBuf>) -> VmChannel {
+        VmChannel { guest: guest.into(), socket: socket.into() }
+    }
+
+    /// The channel of the guest `name` that `plimsoll lab up --vm` started.
+    pub fn of_lab(name: &str) -> VmChannel {
+        VmChannel::new(name, Path::new(GUESTS).join(name).join(format!("control{PORT_OTHERS}")))
     }
 
     /// The socket's path.
@@ -46,7 +46,7 @@ impl Channel {
         &self.socket
     }
 
-    /// Runs `script` (busybox sh) in the guest; it is killed after `limit` (whole seconds, at least one).
+    /// Runs `script` (busybox sh) in the guest; it is killed after `limit` (whole seconds, at least one), its status is then 124.
     ///
     /// # Errors
     /// Environment: the guest is gone, or does not answer within `limit` and a grace.
@@ -54,8 +54,8 @@ impl Channel {
         self.run_within(script, limit, limit + GRACE)
     }
 
-    /// [`Channel::run`] with the client's own bound given: the guest may still be booting.
-    pub(super) fn run_within(&self, script: &str, limit: Duration, bound: Duration) -> Result<Output> {
+    /// [`VmChannel::run`] with the client's own bound given: the guest may still be booting.
+    pub fn run_within(&self, script: &str, limit: Duration, bound: Duration) -> Result<Output> {
         let gone = |cause: &dyn std::fmt::Display| {
             Error::environment("run a command in", format!("guest {}", self.guest))
                 .because(cause)
@@ -77,15 +77,27 @@ impl Channel {
 
 /// The end of a bounded wait.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline(clock::Instant);
+pub struct Deadline(clock::Instant);
 
 impl Deadline {
-    pub(super) fn after(time: Duration) -> Deadline {
+    /// `time` from now.
+    pub fn after(time: Duration) -> Deadline {
         Deadline(clock::now().plus_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    pub(super) fn left(self) -> Duration {
+    /// What is left of it; zero when it has passed.
+    pub fn left(self) -> Duration {
         Duration::from_nanos(self.0.since_ns(clock::now()))
+    }
+}
+
+impl Channel for VmChannel {
+    fn run(&self, script: &str, limit: Duration, _hold: Option<&File>) -> Result<Output> {
+        VmChannel::run(self, script, limit)
+    }
+
+    fn label(&self) -> String {
+        format!("guest {}", self.guest)
     }
 }
 
@@ -123,7 +135,7 @@ impl Answer {
         Ok(Output {
             status: i32::try_from(status).unwrap_or(i32::MAX),
             stdout: text(body, out),
-            stderr: text(body + out, err),
+            stderr: text(body + out, err).trim().to_owned(),
         })
     }
 
@@ -160,7 +172,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// A guest that answers each request with `answer(tag)`.
-    fn guest(answer: impl Fn(&str) -> String + Send + 'static) -> (tempfile::TempDir, Channel) {
+    fn guest(answer: impl Fn(&str) -> String + Send + 'static) -> (tempfile::TempDir, VmChannel) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c");
         let listener = UnixListener::bind(&path).unwrap();
@@ -176,7 +188,7 @@ mod tests {
             // Hold the line until the client closes it.
             let _ = stream.read(&mut byte);
         });
-        (dir, Channel::new("test", path))
+        (dir, VmChannel::new("test", path))
     }
 
     #[test]
@@ -195,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_is_gone_is_an_environment_error() {
-        let error = Channel::new("gone", "/nonexistent/socket").run("x", Duration::from_secs(1)).unwrap_err();
+        let error = VmChannel::new("gone", "/nonexistent/socket").run("x", Duration::from_secs(1)).unwrap_err();
         assert_eq!(error.kind(), crate::error::ErrorKind::Environment);
     }
 }
