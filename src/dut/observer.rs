@@ -7,6 +7,7 @@ use super::channel::{Channel, ProcessChannel, first_line, quoted};
 use super::counters::{Delta, InterfaceFacts, Snapshot, Source};
 use super::ssh::{Destination, Ssh};
 use super::stages::{Side, attribute};
+use super::vm::VmChannel;
 use super::vsish::{self, PortStory};
 use super::{script, template};
 use crate::caveat::{Caveat, Code};
@@ -37,7 +38,7 @@ pub enum Target {
     Vsish(Destination, String),
     /// `vsish:file:BEFORE,AFTER`: two saved texts.
     VsishFiles(PathBuf, PathBuf),
-    /// `vm:NAME`: a guest of the VM lab.
+    /// `vm:NAME`: a guest of the VM lab (or `vm:/FOLDER`, where its control sockets are).
     Vm(String),
 }
 
@@ -105,7 +106,7 @@ impl Observer {
     /// Opens the way to a target. `interfaces` are the DUT's, the one that takes our frames first; empty means all.
     ///
     /// # Errors
-    /// Environment: the DUT cannot be reached, or not within the limit. Usage: a VM guest, which only [`Observer::over`] reads.
+    /// Environment: the DUT cannot be reached, or not within the limit.
     pub fn open(target: &Target, interfaces: Vec<String>) -> Result<Observer> {
         let local = || -> Box<dyn Channel> { Box::new(ProcessChannel::local()) };
         let (reader, channel): (Reader, Box<dyn Channel>) = match target {
@@ -119,10 +120,7 @@ impl Observer {
             Target::VsishFiles(before, after) => {
                 (Reader::Files([before.clone(), after.clone()], AtomicUsize::new(0)), local())
             }
-            Target::Vm(name) => {
-                return Err(Error::usage("observe", format!("guest {name}"))
-                    .because("the VM lab's control channel was not given"));
-            }
+            Target::Vm(name) => (Reader::Linux, Box::new(VmChannel::of_lab(name))),
         };
         Ok(Observer { reader, channel, interfaces, limit: READ_LIMIT })
     }

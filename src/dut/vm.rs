@@ -36,7 +36,7 @@ impl VmChannel {
         VmChannel { guest: guest.into(), socket: socket.into() }
     }
 
-    /// The channel of the guest `name` that `plimsoll lab up --vm` started.
+    /// The channel of the guest `name` that `plimsoll lab up --vm` started; an absolute path is the folder of another guest.
     pub fn of_lab(name: &str) -> VmChannel {
         VmChannel::new(name, Path::new(GUESTS).join(name).join(format!("control{PORT_OTHERS}")))
     }
