@@ -7,9 +7,11 @@
 pub mod channel;
 pub mod counters;
 pub mod ethtool;
+pub mod journal;
 pub mod observer;
 pub mod procfs;
 pub mod script;
+pub mod setting;
 pub mod ssh;
 pub mod stages;
 mod table;
