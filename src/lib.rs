@@ -13,6 +13,7 @@ pub mod units;
 // L1: pure
 pub mod diagnose;
 pub mod meter;
+pub mod profile;
 pub mod program;
 pub mod search;
 pub mod wire;

@@ -10,6 +10,15 @@
 //! 3. the signature's sequence is `i` (low bits), its stamp the sender's clock;
 //! 4. each [`Checksum`], in order, is computed from its base and terms.
 
+pub mod compile;
+mod compile_capture;
+mod compile_frame;
+mod compile_stack;
+pub mod reference;
+
+pub use compile::{Compiled, OnLink, PortFacts, compile, load_of};
+pub use compile_frame::MinSizes;
+
 use crate::{
     ids::{PortId, StreamId},
     units::{FrameLen, MeanFrame},
@@ -200,7 +209,7 @@ pub struct Checksum {
 pub struct Term {
     /// What contributes.
     pub source: TermSource,
-    /// The value's last byte stands at an odd distance from the start of the sum (RFC 1071 §2(B)).
+    /// The value ends an odd number of bytes after the start of the sum (RFC 1071 §2(B)).
     pub swap: bool,
 }
 

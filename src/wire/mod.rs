@@ -1,4 +1,6 @@
 //! Bytes on the wire: what a frame looks like, and nothing about how it is sent.
 
+pub mod layer;
 pub mod mac;
+pub mod parse;
 pub mod signature;

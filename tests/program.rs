@@ -1,0 +1,108 @@
+//! Compiles profiles and checks the frames with an independent parser (`pnet_packet`): lengths, addresses, every checksum.
+
+#[path = "support/inspect.rs"]
+mod inspect;
+
+use inspect::{Layer, inspect};
+use plimsoll::{
+    profile::{self, Profile},
+    program::{Compiled, PortFacts, compile, reference},
+    wire::signature::SignatureKind,
+};
+
+const PAIR: &str = "
+ports:
+  - {interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}
+  - {interface: g1, src_ip: 10.2.0.2, default_gw: 10.2.0.1}
+";
+
+fn load(text: &str) -> Profile {
+    profile::parse(text, "test.yaml").unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn build(text: &str) -> Compiled {
+    let profile = load(text);
+    let facts: Vec<_> = (0..profile.ports.len()).map(PortFacts::placeholder).collect();
+    compile(&profile, &facts, 0x9C4B_1234, profile.seed).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The first frames of a program's stream.
+fn frames(compiled: &Compiled, program: usize, stream: usize, count: u64) -> Vec<Vec<u8>> {
+    let stream = &compiled.programs[program].streams[stream];
+    let frame = |index| {
+        let mut out = Vec::new();
+        reference::frame(stream, index, 0x89AB_CDEF, &mut out);
+        out
+    };
+    (0..count).map(frame).collect()
+}
+
+#[test]
+fn two_ports_alone_mean_udp_from_the_first_to_the_second_in_64_flows() {
+    let compiled = build(PAIR);
+    assert_eq!(compiled.programs.len(), 1);
+    let stream = &compiled.programs[0].streams[0];
+    assert_eq!((stream.flows, stream.templates.len()), (64, 1));
+    assert_eq!(stream.templates[0].signature.unwrap().kind, SignatureKind::Full);
+    let frames = frames(&compiled, 0, 0, 128);
+    let mut ports = std::collections::BTreeSet::new();
+    for frame in &frames {
+        assert_eq!(frame.len(), 60);
+        let layers = inspect(frame);
+        assert!(
+            layers.contains(&Layer::Ipv4 { src: [10, 1, 0, 2], dst: [10, 2, 0, 2], ttl: 64, df: true }),
+            "{layers:?}"
+        );
+        let Some(Layer::Udp { src, dst: 9, .. }) = layers.last() else { panic!("{layers:?}") };
+        ports.insert(*src);
+    }
+    assert_eq!(ports.len(), 64);
+    assert_eq!(frames[0][6..12], PortFacts::placeholder(0).mac);
+}
+
+#[test]
+fn a_single_port_sends_to_its_gateway() {
+    let compiled = build("ports: [{interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}]");
+    let layers = inspect(&frames(&compiled, 0, 0, 1)[0]);
+    assert!(layers.contains(&Layer::Ipv4 { src: [10, 1, 0, 2], dst: [10, 1, 0, 1], ttl: 64, df: true }), "{layers:?}");
+    assert_eq!(compiled.rx_of_stream, [None]);
+}
+
+#[test]
+fn every_header_gets_valid_checksums_whatever_varies() {
+    let stacks = [
+        "{udp: {}}",
+        "{tcp: {flags: syn, seq: {random: 0-4294967295}}}",
+        "{icmp: {seq: 0-65535}}",
+        "{vlan: 100, udp: {}}",
+        "[{vlan: 200}, {vlan: {id: 1-50}}, {ipv4: {src: 10.1.0.2-10.1.0.200, dscp: [0, 46]}}, udp]",
+        "[{mpls: {label: 16-40}}, {mpls: 17}, udp]",
+        "[{ipv6: {src: fd00::2, dst: 'fd00:1::1-fd00:1::ffff', flow_label: {random: 0-1048575}}}, udp]",
+        "[{ipv6: {src: [fd00::1, fe00::1], dst: fd00:1::9}}, tcp]",
+        "[{ipv6: {src: fd00::2, dst: fd00:1::9}}, {icmpv6: {id: 1-9}}]",
+        "[{gre: {key: 1-100}}, {ipv4: {src: 192.0.2.1-192.0.2.77}}, udp]",
+        "[gre, {ipv6: {src: fd00::1, dst: fd00::2}}, {tcp: {}}]",
+        "[{vxlan: {vni: 1-99}}, {ethernet: {src: '02:00:00:00:00:01-02:00:00:00:00:63'}}, {ipv4: {}}, {udp: {dst_port: [7, 9]}}]",
+        "[{ipv6: {src: fd00::1, dst: fd00::2}}, udp, {vxlan: {vni: 1-99}}, ethernet, ipv4, {udp: {src_port: {random: 1024-65535}}}]",
+        "[udp, {raw: '00112233445566'}]",
+        "[{ethernet: {type: 0x88b5, dst: '02:00:00:00:00:09'}}, {raw: '00'}]",
+    ];
+    for headers in stacks {
+        for size in [64, 65, 97, 128, 333, 1518, 9216] {
+            let text = format!("{PAIR}\nsize: {size}\nstreams: [{{headers: {headers}}}]\n");
+            let profile = load(&text);
+            let compiled = match compile(&profile, &[], 0x9C4B_1234, 7) {
+                Ok(compiled) => compiled,
+                Err(error) => {
+                    assert!(size < 128 && error.to_string().contains("use at least"), "{headers} {size}: {error}");
+                    continue;
+                }
+            };
+            for frame in frames(&compiled, 0, 0, 300) {
+                assert_eq!(frame.len(), size - 4, "{headers}");
+                let layers = inspect(&frame);
+                assert!(layers.len() > 1, "{headers}: {layers:?}");
+            }
+        }
+    }
+}
