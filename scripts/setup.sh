@@ -21,6 +21,7 @@ sysctl:procps:procps-ng
 ping:iputils-ping:iputils
 tc:iproute2:iproute-tc
 nstat:iproute2:iproute
+xz:xz-utils:xz
 python3:python3:python3
 ssh:openssh-client:openssh-clients
 /usr/sbin/sshd:openssh-server:openssh-server

@@ -57,7 +57,8 @@ impl Console {
     /// The outputs of a command that ran elsewhere, as they are, each on its own stream.
     pub fn relay(&self, stdout: &str, stderr: &str) {
         let _ = io::stdout().lock().write_all(stdout.as_bytes());
-        let _ = io::stderr().lock().write_all(stderr.as_bytes());
+        let end = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
+        let _ = write!(io::stderr().lock(), "{stderr}{end}");
     }
 
     /// A line on what is going on, on standard error; nothing when quiet.

@@ -1,12 +1,19 @@
 //! The lab itself: drivers, the control channel, and the ways to disturb a guest.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use plimsoll::lab::vm::{Nic, NicModel};
 
 use crate::{
     fixture::{self, Machine, SHORT},
-    support::{harness::Test, netns::Netns},
+    support::{
+        harness::{Test, skip},
+        netns::Netns,
+        run::Plimsoll,
+    },
 };
 
 pub fn tests() -> Vec<Test> {
@@ -16,6 +23,7 @@ pub fn tests() -> Vec<Test> {
         a_command_past_its_limit_is_killed_and_the_next_one_runs,
         long_output_comes_back_whole,
         packages_that_cannot_be_had_are_a_clear_error,
+        a_standing_lab_serves_commands_and_leaves_the_machine_as_it_was,
         a_killed_guest_is_an_error_and_its_removal_leaves_nothing,
     ]
 }
@@ -90,4 +98,32 @@ fn packages_that_cannot_be_had_are_a_clear_error() {
         0,
         "something was left in the cache"
     );
+}
+
+fn a_standing_lab_serves_commands_and_leaves_the_machine_as_it_was() {
+    fixture::packages();
+    let lab = |arguments: &[&str]| Plimsoll::run_here(&[&["lab"], arguments].concat());
+    // It has fixed names, so that there is one on a machine; somebody's is not ours to remove.
+    if !lab(&["status"]).stdout.contains("the lab is down") {
+        skip("vm", "a lab is up on this machine");
+    }
+    let machine = || {
+        let script =
+            "dpkg-query -W 2>/dev/null; ip -br link; ip route; ip netns list | grep plimsoll; ls /run/plimsoll-vm";
+        Command::new("sh").args(["-c", script]).output().unwrap().stdout
+    };
+    let before = machine();
+    let up = lab(&["up", "--vm", "--nic", "virtio:speed=10000"]);
+    let exec = lab(&["exec", "cat /sys/class/net/nic1/speed; echo complaint >&2; exit 9"]);
+    let link = Command::new("ip").args(["-n", "plimsoll-gen", "-br", "link", "show", "g1"]).output().unwrap();
+    let status = lab(&["status"]);
+    let down = lab(&["down"]);
+    assert_eq!(machine(), before);
+    let up = up.expect_code(0);
+    assert!(up.stdout.contains("vm dut with virtio:speed=10000"), "{}", up.stdout);
+    let exec = exec.expect_code(9);
+    assert_eq!((exec.stdout.as_str(), exec.stderr.as_str()), ("10000\n", "complaint\n"));
+    assert!(String::from_utf8_lossy(&link.stdout).contains("LOWER_UP"));
+    assert!(status.stdout.contains(": up"), "{}", status.stdout);
+    assert!(down.expect_code(0).stdout.contains("the lab is down"));
 }
