@@ -14,6 +14,7 @@ pub mod compile;
 mod compile_capture;
 mod compile_frame;
 mod compile_stack;
+pub mod cursor;
 pub mod reference;
 
 pub use compile::{Compiled, OnLink, PortFacts, compile, load_of};
