@@ -13,6 +13,7 @@ pub mod units;
 // L1: pure
 pub mod diagnose;
 pub mod meter;
+pub mod pacer;
 pub mod profile;
 pub mod program;
 pub mod search;
@@ -22,6 +23,8 @@ pub mod backend;
 pub mod dut;
 pub mod host;
 pub mod xdp;
+// L3: threads and hot loops
+pub mod engine;
 // L4: sessions and the lab
 pub mod lab;
 // L5: edges

@@ -3,6 +3,8 @@
 //! A queue belongs to the one pinned worker thread that opened it. Nothing here paces or fills frames.
 
 pub mod live;
+pub mod mem;
+pub mod packet;
 
 use crate::{error::Result, ids::QueueId};
 
@@ -42,6 +44,9 @@ pub trait TxQueue {
     /// Collects completed slots into the free list, calling `completed` with the number of each; returns how many.
     fn reap(&mut self, completed: impl FnMut(usize)) -> usize;
 
+    /// Free slots.
+    fn free(&self) -> usize;
+
     /// Takes a free slot, if any.
     fn take(&mut self) -> Option<Slot>;
 
@@ -62,4 +67,34 @@ pub trait TxQueue {
 
     /// The NIC queue.
     fn queue(&self) -> QueueId;
+}
+
+/// The free slots of a queue, last in first out: the slots in use stay few, and in the CPU's cache.
+#[derive(Debug)]
+pub(in crate::backend) struct FreeSlots(Vec<u32>);
+
+impl FreeSlots {
+    /// All of `slots` slots are free.
+    pub fn all(slots: usize) -> FreeSlots {
+        FreeSlots((0..slots as u32).rev().collect())
+    }
+
+    /// How many are free.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes one.
+    #[inline]
+    pub fn take(&mut self) -> Option<Slot> {
+        self.0.pop().map(Slot::new)
+    }
+
+    /// Gives one back that was taken before.
+    #[inline]
+    pub fn give(&mut self, index: u32) {
+        debug_assert!(self.0.len() < self.0.capacity(), "a slot was given back twice");
+        self.0.push(index);
+    }
 }
