@@ -477,61 +477,13 @@ mod tests {
     use super::*;
     use crate::{
         ids::StreamId,
-        program::{Mode, Schedule, Term, fold},
+        program::{Mode, Schedule, Term, reference},
         units::FrameLen,
         wire::signature::SignatureSite,
     };
 
     fn schedule() -> Schedule {
         Schedule { weight: 1, start_delay_ns: 0, mode: Mode::Continuous, next: None, self_start: true, loops: 0 }
-    }
-
-    /// The frame by the definition, straight from `Field::value` and RFC 1071.
-    fn defined(stream: &StreamProgram, index: u64, stamp: u32) -> Vec<u8> {
-        let template = &stream.templates[usize::from(stream.pattern[(index % stream.pattern.len() as u64) as usize])];
-        let mut frame = template.bytes.to_vec();
-        let stored: Vec<u64> = template
-            .writes
-            .iter()
-            .map(|write| write.stored(stream.fields[usize::from(write.field)].value(index)))
-            .collect();
-        for (write, stored) in template.writes.iter().zip(&stored) {
-            let (at, width) = (usize::from(write.offset), usize::from(write.width));
-            let old = frame[at..at + width].iter().fold(0u64, |v, &b| v << 8 | u64::from(b));
-            let new = (old & !write.mask | stored).to_be_bytes();
-            frame[at..at + width].copy_from_slice(&new[8 - width..]);
-        }
-        let mut sequence = 0;
-        if let Some(SignatureSite { offset, kind }) = template.signature {
-            let (at, width) = kind.sequence();
-            sequence = index & full_mask(width);
-            let at = usize::from(offset) + at;
-            frame[at..at + width].copy_from_slice(&sequence.to_be_bytes()[8 - width..]);
-            if let Some(at) = kind.stamp() {
-                let at = usize::from(offset) + at;
-                frame[at..at + 4].copy_from_slice(&stamp.to_be_bytes());
-            }
-        }
-        let mut results = Vec::new();
-        for checksum in &template.checksums {
-            let sum: u32 = checksum.terms.iter().fold(u32::from(checksum.base), |sum, term| {
-                let folded = fold(match term.source {
-                    TermSource::Write(n) => stored[usize::from(n)],
-                    TermSource::Sequence => sequence,
-                    TermSource::Stamp => u64::from(stamp),
-                    TermSource::Checksum(n) => results[usize::from(n)],
-                });
-                sum + if term.swap { u32::from((folded as u16).swap_bytes()) } else { folded }
-            });
-            let mut value = !(fold(u64::from(sum)) as u16);
-            if value == 0 && checksum.zero_is_ffff {
-                value = 0xFFFF;
-            }
-            results.push(u64::from(value));
-            let at = usize::from(checksum.offset);
-            frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
-        }
-        frame
     }
 
     fn field() -> impl Strategy<Value = Field> {
@@ -560,10 +512,17 @@ mod tests {
         let checksum = (any::<u16>(), any::<bool>(), prop::collection::vec((0u8..4, any::<bool>()), 0..5));
         (prop::collection::vec(write, 0..4), kind, 60usize..130, prop::collection::vec(checksum, 0..3)).prop_map(
             |(writes, kind, len, checksums)| {
+                // Writes may share bytes, not bits.
+                let mut taken = [0u8; 32];
                 let writes: Vec<Write> = writes
                     .into_iter()
                     .map(|(field, offset, width, shift, mask)| {
-                        let mask = mask & full_mask(usize::from(width));
+                        let at = usize::from(offset)..usize::from(offset) + usize::from(width);
+                        let others = taken[at.clone()].iter().fold(0, |value, &b| value << 8 | u64::from(b));
+                        let mask = mask & full_mask(usize::from(width)) & !others;
+                        for (byte, mask) in taken[at].iter_mut().rev().zip(mask.to_le_bytes()) {
+                            *byte |= mask;
+                        }
                         Write { field, offset, width, shift, mask }
                     })
                     .collect();
@@ -635,14 +594,14 @@ mod tests {
                 let mut index = start * u64::from(workers) + u64::from(worker);
                 cursor.seek(index);
                 let mut ring = vec![(vec![0xEE; 200], Tag::EMPTY); slots];
-                let mut at = 0;
+                let (mut at, mut expected) = (0, Vec::new());
                 for (n, &frames) in bursts.iter().enumerate() {
                     let stamp = 0xABCD_0000 + n as u32;
                     cursor.prepare(frames, stamp);
                     for nth in 0..frames {
                         let (bytes, tag) = &mut ring[at];
                         let len = cursor.write(nth, bytes, 3, tag);
-                        let expected = defined(&stream, index, if nth == 0 { stamp } else { 0 });
+                        reference::frame(&stream, index, if nth == 0 { stamp } else { 0 }, &mut expected);
                         prop_assert_eq!(&bytes[..len], &expected[..], "frame {}", index);
                         index += u64::from(workers);
                         at = (at + 1) % slots;
