@@ -23,6 +23,7 @@ fn main() {
         SkeletonBuilder::new()
             .source(&source)
             .obj(out.join(format!("{name}.bpf.o")))
+            .obj(out.join(format!("{name}.bpf.o")))
             .clang_args(["-Ibpf", "-I/usr/include/x86_64-linux-gnu", "-Wall", "-Werror"])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .unwrap_or_else(|error| panic!("cannot compile {}: {error:#}: is clang installed?", source.display()));

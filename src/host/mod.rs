@@ -9,6 +9,7 @@ mod ethtool;
 pub mod link;
 mod netlink;
 pub mod netns;
+pub mod packet;
 pub mod routes;
 pub mod system;
 pub mod watch;

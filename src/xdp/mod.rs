@@ -1,3 +1,8 @@
 //! XDP programs: what counts received frames, and the modelled DUT. The home of libbpf.
 
+pub mod attach;
+pub mod latency;
+pub mod log;
+mod mapped;
 pub mod model;
+pub mod rx;

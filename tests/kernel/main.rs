@@ -5,11 +5,12 @@ mod support;
 
 mod host;
 mod live;
+mod receive;
 mod topology;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [host::tests(), live::tests(), topology::tests()].concat();
+    let tests = [host::tests(), receive::tests(), live::tests(), topology::tests()].concat();
     support::harness::main(tests)
 }
