@@ -3,7 +3,7 @@
 
 use std::{fs, path::PathBuf};
 
-use plimsoll::report::{check, json, result::ResultFile, text};
+use plimsoll::report::{check, csv, document, html, json, markdown, result::ResultFile, text};
 use serde_json::Value;
 
 const FIXTURES: [&str; 6] = ["run", "odd", "ceiling", "ceiling-b", "sweep", "claim"];
@@ -133,4 +133,60 @@ fn a_changed_number_is_found() {
         let file: ResultFile = serde_json::from_value(document).expect("still a result");
         assert!(!check::contradictions(&file).is_empty(), "{name}: nobody sees {place}");
     }
+}
+
+#[test]
+fn csv_markdown_and_html_are_as_golden() {
+    for name in FIXTURES {
+        let file = fixture(name);
+        let document = document::document(&file, true);
+        assert_golden(&format!("{name}.csv"), &String::from_utf8(csv::render(&file)).expect("UTF-8"));
+        assert_golden(&format!("{name}.md"), &markdown::render(&document));
+        // A page with dozens of charts is too long to read as a difference; these two have one of each kind of block.
+        if matches!(name, "run" | "claim") {
+            assert_golden(&format!("{name}.html"), &html::render(&document));
+        }
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_beside_it_and_holds_every_trial_and_doubt() {
+    for name in FIXTURES {
+        let file = fixture(name);
+        let page = html::render(&document::document(&file, true));
+        for word in ["<script", "<link", "<img", "@import", "url(", "src=", "href="] {
+            assert!(!page.contains(word), "{name}: {word}");
+        }
+        let outside = page.replace("http://www.w3.org/2000/svg", "").contains("://");
+        assert!(!outside, "{name}: names another host");
+        for (index, _) in file.trials.iter().enumerate().filter(|_| !file.ceilings.is_empty()) {
+            assert!(page.contains(&format!("<td class=\"number\">{}</td>", index + 1)), "{name}: trial {}", index + 1);
+        }
+        for caveat in file.caveats.iter().chain(file.trials.iter().flat_map(|trial| &trial.caveats)) {
+            let said = page.contains(&caveat.text) || !file.ceilings.is_empty();
+            assert!(said, "{name}: {}", caveat.text);
+        }
+    }
+}
+
+#[test]
+fn charts_show_what_a_search_found() {
+    let page = html::render(&document::document(&fixture("ceiling"), true));
+    for chart in ["Ceiling over frame size", "Loss", "Forwarding rate", "Latency"] {
+        assert!(page.contains(&format!("<figcaption>{chart}</figcaption>")), "{chart}");
+    }
+    for mark in ["NDR", "PDR", "MFR", "FRMOL", "line rate at the claim"] {
+        assert!(page.contains(mark), "{mark}");
+    }
+    let sweep = html::render(&document::document(&fixture("sweep"), true));
+    assert!(sweep.contains("<figcaption>Ceiling over DUT RX ring</figcaption>"));
+}
+
+#[test]
+fn names_from_outside_cannot_break_a_page_or_a_table() {
+    let mut file = fixture("run");
+    file.trials[0].streams[0].name = "<b>|\"x\"&".to_owned();
+    let document = document::document(&file, true);
+    assert!(html::render(&document).contains("stream &lt;b&gt;|&quot;x&quot;&amp;"));
+    assert!(markdown::render(&document).contains(r#"| stream \<b\>\|"x"& |"#));
 }

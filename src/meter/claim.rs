@@ -85,7 +85,7 @@ fn sentence(one: &Delivered, l1: u64, ratio: Option<f64>, most_bits: Option<&Del
         return format!("nothing was delivered with {frames}, so the claim cannot be judged");
     }
     let (Some(ratio), Some(claim)) = (ratio, one.claim_mbps.map(human::link_speed)) else {
-        return format!("no link speed is claimed; {delivered} (L1) were delivered");
+        return format!("no link speed is claimed; {frames} carried {delivered} (L1)");
     };
     if ratio > ABOVE_CLAIM_RATIO {
         let times = human::times(ratio);
@@ -160,7 +160,7 @@ mod tests {
         for claim in [None, Some(0)] {
             let compared = &compare(&[delivered(64, claim, 1_000_000)])[0];
             assert_eq!((compared.theoretical_fps, compared.ratio), (None, None));
-            assert_eq!(compared.sentence, "no link speed is claimed; 672 Mb/s (L1) were delivered");
+            assert_eq!(compared.sentence, "no link speed is claimed; 64-byte frames carried 672 Mb/s (L1)");
         }
     }
 

@@ -86,9 +86,9 @@ pub fn limit(kind: VerdictKind) -> &'static str {
 pub fn outcome(outcome: &str) -> &str {
     match outcome {
         "bounds" => "regular",
-        "at_least_max" => "at least the highest load",
-        "below_min" => "no load meets it",
-        "generator_limited" => "generator could not send more",
+        "at_least_max" => "highest load passed",
+        "below_min" => "lowest load failed",
+        "generator_limited" => "not sent by generator",
         other => other,
     }
 }

@@ -55,27 +55,7 @@ pub fn render(file: &ResultFile, style: Style, every_trial: bool) -> String {
 pub fn draw(document: &Document, style: Style) -> String {
     let mut out = Text { style, lines: Vec::new() };
     out.paragraph(Tone::Dim, &document.title, 0);
-    for block in &document.blocks {
-        match block {
-            Block::Heading(text) => {
-                out.gap();
-                for line in style.wrap(text, 0) {
-                    out.lines.push(style.bold(&line));
-                }
-            }
-            Block::Line(tone, text) => out.paragraph(*tone, text, 2),
-            Block::Doubts(texts) => {
-                for text in texts {
-                    out.paragraph(Tone::Warn, &format!("! {text}"), 2);
-                }
-            }
-            Block::Table(table) => {
-                out.gap();
-                out.lines.extend(table_lines(table, style));
-                out.gap();
-            }
-        }
-    }
+    out.blocks(&document.blocks);
     out.gap();
     for (tone, text) in &document.summary {
         out.paragraph(*tone, text, 2);
@@ -91,6 +71,37 @@ struct Text {
 }
 
 impl Text {
+    fn blocks(&mut self, blocks: &[Block]) {
+        for block in blocks {
+            match block {
+                Block::Heading(text) => self.heading(text),
+                Block::Line(tone, text) => self.paragraph(*tone, text, 2),
+                Block::Doubts(texts) => {
+                    for text in texts {
+                        self.paragraph(Tone::Warn, &format!("! {text}"), 2);
+                    }
+                }
+                Block::Table(table) => {
+                    self.gap();
+                    self.lines.extend(table_lines(table, self.style));
+                    self.gap();
+                }
+                Block::Fold { title, blocks, .. } if blocks.iter().any(Block::is_text) => {
+                    self.heading(title);
+                    self.blocks(blocks);
+                }
+                Block::Chart(_) | Block::Fold { .. } => {}
+            }
+        }
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.gap();
+        for line in self.style.wrap(text, 0) {
+            self.lines.push(self.style.bold(&line));
+        }
+    }
+
     /// One empty line, unless there is one or nothing stands above.
     fn gap(&mut self) {
         if self.lines.last().is_some_and(|line| !line.is_empty()) {

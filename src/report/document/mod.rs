@@ -2,11 +2,12 @@
 //!
 //! Pure; any thread. Renderers decide only how it looks: `text` and `markdown` leave charts out, `html` draws them.
 
+pub mod chart;
 mod environment;
 mod search;
 mod trial;
 
-pub use trial::frames_table;
+use chart::Chart;
 
 use super::{labels, result::ResultFile, sentence};
 
@@ -36,6 +37,28 @@ pub enum Block {
     Doubts(Vec<String>),
     /// Numbers.
     Table(Table),
+    /// A picture; renderers of text leave it out.
+    Chart(Chart),
+    /// A section that a reader may open.
+    Fold {
+        /// Its title.
+        title: String,
+        /// It stands open at first.
+        open: bool,
+        /// What it holds.
+        blocks: Vec<Block>,
+    },
+}
+
+impl Block {
+    /// Something that text can show.
+    pub fn is_text(&self) -> bool {
+        match self {
+            Block::Chart(_) => false,
+            Block::Fold { blocks, .. } => blocks.iter().any(Block::is_text),
+            _ => true,
+        }
+    }
 }
 
 /// A table of texts.
@@ -111,6 +134,9 @@ pub struct Document {
     pub blocks: Vec<Block>,
 }
 
+/// Sections on single points of a sweep that stand open at first.
+const OPEN_SECTIONS: usize = 3;
+
 /// The report on a result. With `every_trial` the trials behind a search are listed.
 pub fn document(file: &ResultFile, every_trial: bool) -> Document {
     let mut blocks = environment::blocks(file);
@@ -119,6 +145,11 @@ pub fn document(file: &ResultFile, every_trial: bool) -> Document {
     } else {
         blocks.extend(search::ceiling_blocks(file));
         blocks.extend(search::claim_blocks(file));
+        blocks.extend(chart::claim_charts(file).into_iter().map(Block::Chart));
+        for (index, (title, charts)) in chart::load_sections(file).into_iter().enumerate() {
+            let charts = charts.into_iter().map(Block::Chart).collect();
+            blocks.push(Block::Fold { title, open: index < OPEN_SECTIONS, blocks: charts });
+        }
         if every_trial {
             blocks.extend(search::trial_blocks(file));
         }

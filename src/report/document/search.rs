@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::{Block, Table, Tone, doubts, numbers, or_dash, point, words};
+use super::{Block, Table, Tone, chart, doubts, numbers, or_dash, point, words};
 use crate::{
+    caveat::Code,
     human,
     report::{
         check::{search_trial, trials_behind},
@@ -21,7 +22,7 @@ use crate::{
 const STATEMENT: &str = "loads are frames/s per sending port; lower is the highest load settled to meet the goal, upper the \
     lowest settled not to, width = (upper − lower) / upper; throughput is RFC 9971's conditional throughput; a trial's \
     duration is the time of sending, its loss is judged after the drain, and frames that were never sent count against the \
-    load, never as the DUT's loss";
+    load, never as the DUT's loss; such tests belong on an isolated network (RFC 6815)";
 
 /// Sections on ceilings; nothing where no search ran.
 pub(super) fn ceiling_blocks(file: &ResultFile) -> Vec<Block> {
@@ -29,10 +30,15 @@ pub(super) fn ceiling_blocks(file: &ResultFile) -> Vec<Block> {
         return Vec::new();
     }
     let mut blocks = vec![Block::Heading("Ceilings".to_owned()), Block::Table(ceiling_table(file))];
+    blocks.extend(chart::ceiling_charts(file).into_iter().map(Block::Chart));
     blocks.extend(limit_lines(file));
     blocks.push(Block::Table(forwarding_table(file)));
     blocks.push(Block::Table(goal_table(file)));
     blocks.push(Block::Line(Tone::Dim, STATEMENT.to_owned()));
+    let senders = file.ports.iter().filter(|port| port.backend != "none").count();
+    if senders > 1 {
+        blocks.push(Block::Line(Tone::Dim, format!("{senders} ports send: the aggregate is {senders} times the load")));
+    }
     let texts = file.ceilings.iter().flat_map(|ceiling| {
         let place = format!("{}, {}", point(&ceiling.frame_size, &ceiling.axes), ceiling.goal.name);
         ceiling.caveats.iter().map(move |caveat| format!("{place}: {}", caveat.text))
@@ -227,6 +233,9 @@ pub(super) fn claim_blocks(file: &ResultFile) -> Vec<Block> {
     vec![Block::Heading("Claimed link speed and what was delivered".to_owned()), Block::Table(table)]
 }
 
+/// Up to this many trials, their table stands open at first.
+const OPEN_TRIALS: usize = 30;
+
 /// Every trial, a row each.
 pub(super) fn trial_blocks(file: &ResultFile) -> Vec<Block> {
     if file.trials.is_empty() {
@@ -264,6 +273,31 @@ pub(super) fn trial_blocks(file: &ResultFile) -> Vec<Block> {
         ]);
         table.rows.push(row);
     }
-    let heading = format!("Trials ({})", file.trials.len());
-    vec![Block::Heading(heading), Block::Table(table.without_empty_columns())]
+    let title = format!("Trials ({})", file.trials.len());
+    let open = file.trials.len() <= OPEN_TRIALS;
+    let mut blocks = vec![Block::Table(table.without_empty_columns())];
+    blocks.extend(doubts(trial_doubts(file)));
+    vec![Block::Fold { title, open, blocks }]
+}
+
+/// The doubts about trials, one sentence a kind: with the numbers of all its trials, and the words of the first.
+fn trial_doubts(file: &ResultFile) -> Vec<String> {
+    let mut kinds: BTreeMap<Code, (&str, Vec<String>)> = BTreeMap::new();
+    for (index, trial) in file.trials.iter().enumerate() {
+        for caveat in &trial.caveats {
+            let (_, trials) = kinds.entry(caveat.code).or_insert((&caveat.text, Vec::new()));
+            trials.push((index + 1).to_string());
+        }
+    }
+    let sentence = |(text, trials): (&str, Vec<String>)| match trials.as_slice() {
+        [only] => format!("trial {only}: {text}"),
+        [first, ..] => format!("{} trials ({}), the first: {text}", trials.len(), short_list(&trials, first)),
+        [] => text.to_owned(),
+    };
+    kinds.into_values().map(sentence).collect()
+}
+
+/// Up to ten of these, or how they begin.
+fn short_list(all: &[String], first: &str) -> String {
+    if all.len() <= 10 { all.join(", ") } else { format!("from {first} on") }
 }

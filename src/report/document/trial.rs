@@ -1,6 +1,6 @@
 //! One trial in full: the four counts, the rates beside the claim, latency, stages, other frames, doubts.
 
-use super::{Block, Table, Tone, doubts, numbers, or_dash, point, words};
+use super::{Block, Table, Tone, chart, doubts, numbers, or_dash, point, words};
 use crate::{
     human,
     meter::Counts,
@@ -20,6 +20,7 @@ pub(super) fn blocks(file: &ResultFile, trial: &Trial) -> Vec<Block> {
         None => blocks.push(Block::Line(Tone::Dim, "latency: not measured".to_owned())),
     }
     blocks.extend(stage_table(trial).map(Block::Table));
+    blocks.extend(chart::seconds_chart(trial).map(Block::Chart));
     if !trial.other.is_empty() {
         let kinds: Vec<String> =
             trial.other.iter().map(|(kind, frames)| format!("{} {kind}", human::count(*frames))).collect();
@@ -50,7 +51,7 @@ pub(super) fn verdict_lines(verdict: &Verdict) -> Vec<Block> {
 }
 
 /// The four counts, never merged: the total, each port, each stream.
-pub fn frames_table(file: &ResultFile, trial: &Trial) -> Table {
+fn frames_table(file: &ResultFile, trial: &Trial) -> Table {
     let columns = vec![
         words("frames"),
         numbers("intended"),
