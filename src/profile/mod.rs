@@ -9,6 +9,7 @@ mod ports;
 mod read;
 pub mod size;
 pub mod stream;
+mod streams;
 mod trex;
 mod values;
 

@@ -100,34 +100,23 @@ impl<'a> Stack<'a> {
     /// A field that waits for another takes its next value when that one has gone through all of its own.
     fn resolve(&mut self, mut waits: Vec<(usize, String)>) -> Result<(), String> {
         while !waits.is_empty() {
-            let before = waits.len();
             let pending: Vec<usize> = waits.iter().map(|(index, _)| *index).collect();
-            let mut failed = None;
-            waits.retain(|(index, name)| {
-                let target = match self.find(name) {
-                    Ok(target) => target,
-                    Err(error) => {
-                        failed.get_or_insert(error);
-                        return true;
-                    }
-                };
+            let mut rest = Vec::new();
+            for (index, name) in waits {
+                let target = self.find(&name)?;
                 if pending.contains(&target) {
-                    return true;
+                    rest.push((index, name));
+                    continue;
                 }
-                match self.fields[target].div.checked_mul(self.fields[target].period).filter(|&div| div < ENDLESS) {
-                    Some(div) => self.fields[*index].div = div,
-                    None => {
-                        drop(failed.get_or_insert(format!("`{name}` never starts again, so nothing can wait for it")))
-                    }
-                }
-                false
-            });
-            if let Some(error) = failed {
-                return Err(error);
+                let target = &self.fields[target];
+                let div = target.div.checked_mul(target.period).filter(|&div| div < ENDLESS);
+                self.fields[index].div =
+                    div.ok_or_else(|| format!("`{name}` never starts again, so nothing can wait for it"))?;
             }
-            if waits.len() == before {
-                return Err(format!("`{}` waits for a field that waits for it", self.fields[waits[0].0].name));
+            if rest.len() == pending.len() {
+                return Err(format!("`{}` waits for a field that waits for it", self.fields[pending[0]].name));
             }
+            waits = rest;
         }
         Ok(())
     }
@@ -201,9 +190,15 @@ impl<'a> Stack<'a> {
         // Given values come after everything computed: the user knows what a broken length is for.
         for (layer, header) in self.headers.iter().enumerate() {
             for (position, vary) in &header.fields {
-                if let Values::Fixed(value) = vary.values {
-                    let spec = header.spec(*position);
-                    put_bits(&mut bytes, self.bit(layer, spec.bit), spec.bits, value);
+                let spec = header.spec(*position);
+                match (&vary.values, spec.bits) {
+                    (Values::Fixed(value), bits) => put_bits(&mut bytes, self.bit(layer, spec.bit), bits, *value),
+                    // A range of IPv6 addresses varies in its lower half only.
+                    (Values::Step { .. } | Values::Random { .. }, 128) => {
+                        let (low, _) = vary.values.bounds();
+                        put_bits(&mut bytes, self.bit(layer, spec.bit), 64, low >> 64);
+                    }
+                    _ => {}
                 }
             }
         }
@@ -365,7 +360,7 @@ fn put_bits(bytes: &mut [u8], first: usize, bits: u32, value: u128) {
     }
 }
 
-/// Values of at most 64 bits each: an IPv6 address varies in its lower half, a list in both where it must.
+/// What varies, in at most 64 bits each: of IPv6 addresses a range varies in the lower half, a list in both.
 fn split(values: &Values, bit: i32, bits: u32) -> Vec<(Values, i32, u32)> {
     if matches!(values, Values::Fixed(_)) {
         return Vec::new();
@@ -373,11 +368,7 @@ fn split(values: &Values, bit: i32, bits: u32) -> Vec<(Values, i32, u32)> {
     if bits <= 64 {
         return vec![(values.clone(), bit, bits)];
     }
-    let Values::List(list) = values else {
-        // The upper half is constant: written as a list of one.
-        let (low, _) = values.bounds();
-        return vec![(Values::List(vec![low >> 64]), bit, 64), (values.clone(), bit + 64, 64)];
-    };
+    let Values::List(list) = values else { return vec![(values.clone(), bit + 64, 64)] };
     let half = |shift: u32| Values::List(list.iter().map(|value| value >> shift & u128::from(u64::MAX)).collect());
     vec![(half(64), bit, 64), (half(0), bit + 64, 64)]
 }

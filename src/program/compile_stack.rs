@@ -25,7 +25,6 @@ pub(super) fn complete(profile: &Profile, stream: &StreamConfig, facts: &PortFac
     let mut stack = stream.headers.clone();
     insert_missing(&mut stack, port, stream);
     check_order(profile, stream, &stack)?;
-    let outer_ip = stack.iter().position(|header| header.kind.is_ip());
     for index in 0..stack.len() {
         let is_inner = stack[..index].iter().any(|below| below.kind.is_ip());
         let carries_vxlan = stack.get(index + 1).is_some_and(|above| above.kind == LayerKind::Vxlan);
@@ -67,7 +66,6 @@ pub(super) fn complete(profile: &Profile, stream: &StreamConfig, facts: &PortFac
             _ => {}
         }
     }
-    debug_assert_eq!(outer_ip, stack.iter().position(|header| header.kind.is_ip()));
     Ok(stack)
 }
 
@@ -107,7 +105,7 @@ fn insert_missing(stack: &mut Vec<Header>, port: &PortConfig, stream: &StreamCon
         let is_inner = stack[..index].iter().any(|below| below.kind.is_ip());
         let missing = match kind {
             LayerKind::Vxlan if below != LayerKind::Udp => Some(LayerKind::Udp),
-            _ if (kind.is_l4() || kind == LayerKind::Gre) && !below.is_ip() => Some(match (kind, port.src_ip) {
+            _ if (kind.is_l4() || kind == LayerKind::Gre) && carries_ip(below) => Some(match (kind, port.src_ip) {
                 (LayerKind::Icmpv6, _) => LayerKind::Ipv6,
                 (LayerKind::Icmp, _) => LayerKind::Ipv4,
                 (_, Some(IpAddr::V6(_))) if !is_inner => LayerKind::Ipv6,
@@ -117,15 +115,15 @@ fn insert_missing(stack: &mut Vec<Header>, port: &PortConfig, stream: &StreamCon
             _ => None,
         };
         match missing {
-            // The new header may itself need one below it: look at it again.
+            // The new header may itself need one below it: it is looked at next.
             Some(kind) => stack.insert(index, Header::new(kind, at)),
             None => index += 1,
         }
-        index = index.max(1);
-        if index > 1 && missing.is_some() {
-            index -= 1;
-        }
     }
+}
+
+fn carries_ip(kind: LayerKind) -> bool {
+    matches!(kind, LayerKind::Ethernet | LayerKind::Vlan | LayerKind::Mpls | LayerKind::Gre)
 }
 
 fn check_order(profile: &Profile, stream: &StreamConfig, stack: &[Header]) -> Result<()> {
