@@ -131,7 +131,9 @@ impl Chooser {
     fn place(&self, history: &History, lower: Option<u64>, upper: u64) -> u64 {
         let floor = lower.unwrap_or(self.min_fps);
         let middle = (u128::from(floor) * u128::from(upper)).isqrt() as u64;
-        let border = history.border_seen_from(upper, &self.goal).filter(|&border| border > floor);
+        // A border below a load that passes is wrong, but by how much shows only after a step: twice in a row, and it is no guide.
+        let is_guide = |&border: &u64| border > floor || self.run <= 1;
+        let border = history.border_seen_from(upper, &self.goal).filter(is_guide);
         let aimed = border.map(|border| self.down(border, 1, 2));
         let step = 1 << (self.run.unsigned_abs().saturating_sub(1)).min(20);
         let wanted = match (aimed, lower) {
