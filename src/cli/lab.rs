@@ -199,7 +199,14 @@ impl Lab {
                     console.result(&format!("rx_ring: {}\nserves_fps: {}", ring.slots, ring.rate_fps));
                 }
                 for (name, value) in counters.named() {
-                    console.result(&format!("{name}: {value}"));
+                    // With the stage before its name a `command:` observer knows where frames were lost.
+                    let stage = match name {
+                        "arrived" | "forwarded" => "",
+                        "ring_full" => "vnic_ring/",
+                        "second_full" => "softnet/",
+                        _ => "driver/",
+                    };
+                    console.result(&format!("{stage}{name}: {value}"));
                 }
             }
         }

@@ -102,10 +102,39 @@ pub struct Verdict {
 /// with loss, makes the verdict inconclusive unless the counters explain it.
 pub fn diagnose(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts, caveats: &[Caveat]) -> Option<Verdict> {
     let lost = counts.lost_frames();
+    if let Some(verdict) = refused(counts, moved, facts) {
+        return Some(verdict);
+    }
     match lost {
         Some(lost) if lost > 0 => Some(blame_loss(lost, counts, moved, facts, caveats)),
         _ => no_loss(counts, lost.is_some(), moved, facts),
     }
+}
+
+/// On a virtual link the sender's device counts what the DUT refused (a full ring, a full backlog) as not sent: unsent, and yet the DUT's
+/// doing. So it is if counters of the DUT explain most of what is missing.
+fn refused(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts) -> Option<Verdict> {
+    let (intended, completed) = (counts.intended_frames, counts.completed_frames);
+    if reaches(completed, intended, OFFERED) {
+        return None;
+    }
+    let missing = intended.saturating_sub(counts.received_frames.unwrap_or(completed));
+    let believable = |frames: u64| (EXPLAINS..=BELIEVABLE).contains(&share(frames, missing));
+    let stage = Stage::ALL.into_iter().find(|stage| stage.is_dut() && believable(lost_at(moved, *stage)))?;
+    let mut evidence: Vec<Evidence> = moved.iter().map(|line| evidence_of(line, missing)).collect();
+    evidence.sort_by(|a, b| b.share.unwrap_or(-1.0).total_cmp(&a.share.unwrap_or(-1.0)));
+    let frames = lost_at(moved, stage);
+    let summary = format!(
+        "{} of {} intended frames were sent and {} are missing; {} were refused or lost by {}",
+        count(completed),
+        count(intended),
+        count(missing),
+        count(frames),
+        stage.phrase()
+    );
+    let advice = advice::advice(stage, moved, facts);
+    let unexplained = Some((1.0 - share(frames, missing)).max(0.0));
+    Some(Verdict { kind: VerdictKind::DutLimited, stage: Some(stage), summary, evidence, advice, unexplained })
 }
 
 /// Nothing was lost (or nobody counted): only what was not sent can be explained.
@@ -114,12 +143,14 @@ fn no_loss(counts: &TrialCounts, counted: bool, moved: &[StageDelta], facts: &Du
     if reaches(completed, intended, OFFERED) {
         return None;
     }
-    let verdict = |kind, stage, summary: String, advice: Vec<String>| {
-        let evidence =
-            moved.iter().filter(|line| line.stage == Some(Stage::GenTx)).map(|line| evidence_of(line, 0)).collect();
+    let unsent = intended.saturating_sub(completed);
+    let verdict = |kind, stage: Option<Stage>, summary: String, advice: Vec<String>| {
+        let of_stage = moved.iter().filter(|line| line.stage.is_some() && line.stage == stage);
+        let evidence = of_stage.map(|line| evidence_of(line, unsent)).collect();
         Some(Verdict { kind, stage, summary, evidence, advice, unexplained: None })
     };
     let sent = format!("{} of {} intended frames were sent", count(completed), count(intended));
+    let tail = if counted { "; of what was sent nothing was lost" } else { "" };
     let full_link = counts.line_rate_frames.is_some_and(|line| reaches(completed, line, LINE_RATE));
     if full_link && counts.back_pressure && counted {
         let summary =
@@ -131,17 +162,18 @@ fn no_loss(counts: &TrialCounts, counted: bool, moved: &[StageDelta], facts: &Du
             format!("generator and DUT share a resource: {sent}, and sending slows down as the DUT works more");
         return verdict(VerdictKind::Coupled, None, summary, advice::coupled());
     }
-    let tail = if counted { "; of what was sent nothing was lost" } else { "" };
     let summary = format!("the generator is the limit: {sent}{tail}");
     verdict(VerdictKind::GeneratorLimited, Some(Stage::GenTx), summary, advice::advice(Stage::GenTx, moved, facts))
 }
 
+/// Frames that the counters of a stage say were lost there.
+fn lost_at(moved: &[StageDelta], stage: Stage) -> u64 {
+    moved.iter().filter(|line| line.stage == Some(stage)).map(|line| line.lost_frames).fold(0, u64::saturating_add)
+}
+
 fn blame_loss(lost: u64, counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts, caveats: &[Caveat]) -> Verdict {
-    let by_stage = |stage: Stage| -> u64 {
-        moved.iter().filter(|line| line.stage == Some(stage)).map(|line| line.lost_frames).fold(0, u64::saturating_add)
-    };
     let totals: Vec<(Stage, u64)> =
-        Stage::ALL.into_iter().map(|stage| (stage, by_stage(stage))).filter(|(_, n)| *n > 0).collect();
+        Stage::ALL.into_iter().map(|stage| (stage, lost_at(moved, stage))).filter(|(_, n)| *n > 0).collect();
     let believable: Vec<(Stage, u64)> = totals.iter().copied().filter(|(_, n)| share(*n, lost) <= BELIEVABLE).collect();
     // A counter that moved far more than was lost counts other traffic too. It is a suspect only if no better one is there.
     let suspects = if believable.iter().any(|(_, n)| share(*n, lost) >= EXPLAINS) { &believable } else { &totals };
@@ -167,9 +199,10 @@ fn blame_loss(lost: u64, counts: &TrialCounts, moved: &[StageDelta], facts: &Dut
         count(counts.completed_frames),
         percent(share(lost, counts.completed_frames))
     );
+    // Whatever was counted elsewhere (no route, no carrier) then follows from it.
     let link_event = link_went_down(moved);
 
-    let Some((stage, frames)) = culprit else {
+    let Some((stage, frames)) = culprit.filter(|_| !link_event) else {
         let (kind, stage, why) = if link_event {
             (VerdictKind::Inconclusive, Some(Stage::Link), "the link went down during the trial".to_string())
         } else if let Some(serious) = caveats.iter().find(|caveat| caveat.code.is_serious()) {
@@ -341,6 +374,13 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_from_a_link_that_went_down_is_not_the_reason() {
+        let moved = [sign(Stage::Link, "d1 link carrier_down_count"), drop_at(Stage::Ip, "mib IpExt.InNoRoutes", 100)];
+        let verdict = judge(sent_and_received(1000, 900), &moved).unwrap();
+        assert_eq!((verdict.kind, verdict.stage), (VerdictKind::Inconclusive, Some(Stage::Link)));
+    }
+
+    #[test]
     fn a_link_that_went_down_is_named_without_frames_to_count() {
         let verdict = judge(sent_and_received(1000, 900), &[sign(Stage::Link, "d0 link carrier_changes")]).unwrap();
         assert_eq!((verdict.kind, verdict.stage), (VerdictKind::Inconclusive, Some(Stage::Link)));
@@ -361,6 +401,29 @@ mod tests {
         );
         let coupled = judge(TrialCounts { coupled: true, ..counts }, &[]).unwrap();
         assert_eq!(coupled.kind, VerdictKind::Coupled);
+    }
+
+    #[test]
+    fn frames_that_the_other_end_of_a_virtual_link_refused_are_the_duts() {
+        let counts = TrialCounts { intended_frames: 2000, ..sent_and_received(1000, 1000) };
+        let verdict =
+            judge(counts, &[drop_at(Stage::VnicRing, "g0 ethtool tx_queue_0_xdp_xmit_errors", 1000)]).unwrap();
+        assert_eq!((verdict.kind, verdict.stage), (VerdictKind::DutLimited, Some(Stage::VnicRing)));
+        assert!(
+            verdict.summary.contains("1,000 were refused or lost by the DUT's vNIC receive ring"),
+            "{}",
+            verdict.summary
+        );
+    }
+
+    #[test]
+    fn unsent_frames_are_the_duts_only_if_its_counters_explain_most_of_what_is_missing() {
+        let counts = TrialCounts { intended_frames: 3000, ..sent_and_received(1000, 900) };
+        let few = judge(counts, &[drop_at(Stage::Softnet, "softnet dropped", 100)]).unwrap();
+        assert_eq!((few.kind, few.stage), (VerdictKind::DutLimited, Some(Stage::Softnet)));
+        assert!(few.summary.starts_with("100 of 1,000 sent frames were lost"), "{}", few.summary);
+        let most = judge(counts, &[drop_at(Stage::Softnet, "softnet dropped", 2050)]).unwrap();
+        assert!(most.summary.contains("2,100 are missing; 2,050 were refused or lost"), "{}", most.summary);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::{script, template};
 use crate::caveat::{Caveat, Code};
 use crate::diagnose::{DutFacts, Stage, StageDelta};
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -216,6 +217,8 @@ pub struct Story {
     pub sentence: Option<String>,
     /// Doubts.
     pub caveats: Vec<Caveat>,
+    /// The machine that was read, by its boot.
+    boot_id: Option<String>,
 }
 
 /// Frames that a terminating DUT took, by its own count.
@@ -245,7 +248,8 @@ impl Story {
                 return Story { caveats, ..Story::default() };
             }
         };
-        let delta = Delta::between(&before, &after);
+        let mut delta = Delta::between(&before, &after);
+        forget_links_of_others(&mut delta);
         let mut caveats: Vec<Caveat> =
             delta.doubts.iter().map(|doubt| Caveat::new(Code::ObserverFailed, doubt.clone())).collect();
         let ingested = ingested(&delta, interfaces);
@@ -262,13 +266,17 @@ impl Story {
             ingested,
             sentence: is_vsish.then(|| PortStory::between(&before, &after).sentence()),
             caveats,
+            boot_id: after.boot_id,
         }
     }
 
     /// Puts another observer's story to this one: counters of both, the facts and counts of the first that has them.
     #[must_use]
     pub fn and(mut self, other: Story) -> Story {
-        self.moved.extend(other.moved);
+        // Two namespaces of one machine share its per-CPU backlogs.
+        let is_same_machine = self.boot_id.is_some() && self.boot_id == other.boot_id;
+        let is_shared = |line: &StageDelta| is_same_machine && line.counter.starts_with(Source::Softnet.name());
+        self.moved.extend(other.moved.into_iter().filter(|line| !is_shared(line)));
         self.caveats.extend(other.caveats);
         if self.facts == DutFacts::default() {
             self.facts = other.facts;
@@ -277,6 +285,21 @@ impl Story {
         self.sentence = self.sentence.or(other.sentence);
         self
     }
+}
+
+/// Drops carrier changes of interfaces that hardly carried anything: a container that starts on the DUT is no outage of our link.
+fn forget_links_of_others(delta: &mut Delta) {
+    let traffic = |delta: &Delta, name: &str| {
+        delta.of_interface(name, Source::Link, "rx_packets").saturating_add(delta.of_interface(
+            name,
+            Source::Link,
+            "tx_packets",
+        ))
+    };
+    let names: Vec<String> = delta.moved.keys().map(|counter| counter.interface.clone()).collect();
+    let busiest = names.iter().map(|name| traffic(delta, name)).max().unwrap_or(0);
+    let others: BTreeSet<String> = names.into_iter().filter(|name| traffic(delta, name) < busiest / 10).collect();
+    delta.moved.retain(|counter, _| !(counter.name.starts_with("carrier_") && others.contains(&counter.interface)));
 }
 
 /// What the DUT says it took: its own word (`received` of a command), datagrams that reached a program, what IP delivered where no program
@@ -394,6 +417,17 @@ mod tests {
         assert_eq!(closed.ingested.as_ref().map(|i| (i.frames, i.at)), Some((100, Stage::Ip)));
         assert!(closed.caveats.iter().any(|c| c.code == Code::PortClosed));
         assert_eq!(story(Snapshot::default()).ingested, None);
+    }
+
+    #[test]
+    fn a_link_change_of_an_idle_interface_is_not_ours() {
+        let mut after = Snapshot::default();
+        for (interface, packets) in [("eth0", 1000), ("veth7", 2)] {
+            after.add(Source::Link, interface, "", "rx_packets", packets);
+            after.add(Source::Link, interface, "", "carrier_changes", 2);
+        }
+        let moved = story(after).moved;
+        assert_eq!(moved.iter().map(|line| line.counter.as_str()).collect::<Vec<_>>(), ["eth0 link carrier_changes"]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub fn ip_link_json(text: &str, into: &mut Snapshot) {
     for link in links {
         let Some(interface) = link["ifname"].as_str() else { continue };
         let rx = &link["stats64"]["rx"];
-        if let Some(frames) = rx["otherhost_dropped"].as_u64() {
+        if let Some(frames) = rx["otherhost"].as_u64() {
             into.add(Source::Link, interface, "", "rx_otherhost_dropped", frames);
         }
     }
@@ -216,6 +216,16 @@ mod tests {
         qdiscs(text, &mut s);
         let (counter, dropped) = s.counters.iter().next().unwrap();
         assert_eq!((counter.interface.as_str(), counter.section.as_str(), *dropped), ("d1", "tbf 8001:", 35));
+    }
+
+    #[test]
+    fn frames_for_another_mac_come_from_ip_link() {
+        let text = r#"[{"ifname":"d0","stats64":{"rx":{"packets":10,"otherhost":5}}},{"ifname":"d1","stats64":{"rx":{"packets":1}}}]"#;
+        let mut s = Snapshot::default();
+        ip_link_json(text, &mut s);
+        assert_eq!((s.counters.len(), value(&s, "rx_otherhost_dropped")), (1, Some(5)));
+        ip_link_json("Option \"-j\" is unknown", &mut s);
+        assert_eq!(s.counters.len(), 1);
     }
 
     #[test]

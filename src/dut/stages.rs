@@ -84,6 +84,9 @@ pub fn attribute(delta: &Delta, side: Side) -> Vec<StageDelta> {
     let mut views: BTreeMap<(*const Rule, String), View> = BTreeMap::new();
     let mut sums: Vec<(usize, &'static [&'static str], String)> = Vec::new();
     for (counter, &moved) in &delta.moved {
+        if side == Side::Generator && matches!(counter.source, Source::Mib | Source::Neigh) {
+            continue; // our frames end at the device; the stack above it works for others
+        }
         let driver = delta.interfaces.get(&counter.interface).and_then(|facts| facts.driver.as_deref()).unwrap_or("");
         let mut line =
             StageDelta { stage: None, counter: counter.to_string(), delta: moved, lost_frames: 0, note: None };

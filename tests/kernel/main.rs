@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod dut;
 mod host;
 mod live;
 mod receive;
@@ -11,6 +12,6 @@ mod topology;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [host::tests(), receive::tests(), live::tests(), topology::tests()].concat();
+    let tests = [dut::tests(), host::tests(), receive::tests(), live::tests(), topology::tests()].concat();
     support::harness::main(tests)
 }

@@ -5,6 +5,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod bpf;
+pub mod frames;
 pub mod harness;
 pub mod netns;
 pub mod run;
