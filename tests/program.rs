@@ -2,6 +2,8 @@
 
 #[path = "support/inspect.rs"]
 mod inspect;
+#[path = "support/profiles.rs"]
+mod profiles;
 
 use inspect::{Layer, inspect};
 use plimsoll::{
@@ -9,6 +11,7 @@ use plimsoll::{
     program::{Compiled, PortFacts, compile, reference},
     wire::signature::SignatureKind,
 };
+use proptest::prelude::*;
 
 const PAIR: &str = "
 ports:
@@ -102,6 +105,38 @@ fn every_header_gets_valid_checksums_whatever_varies() {
                 assert_eq!(frame.len(), size - 4, "{headers}");
                 let layers = inspect(&frame);
                 assert!(layers.len() > 1, "{headers}: {layers:?}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the profile: an independent parser finds every length and checksum right, and the signature where it is said
+    /// to be.
+    #[test]
+    fn any_profiles_frames_are_valid(text in profiles::profile_text(), start in any::<u64>(), stamp in any::<u32>()) {
+        let profile = load(&text);
+        let compiled = compile(&profile, &[], 0x9C4B_1234, profile.seed).unwrap_or_else(|error| panic!("{text}\n{error}"));
+        let mut frame = Vec::new();
+        for program in &compiled.programs {
+            for stream in &program.streams {
+                for index in (0..12).map(|offset| (start >> 1).wrapping_add(offset)).chain(0..4) {
+                    reference::frame(stream, index, stamp, &mut frame);
+                    let layers = inspect(&frame);
+                    prop_assert!(layers.len() >= 3, "{text}\n{layers:?}");
+                    let template = &stream.templates[usize::from(stream.pattern[(index % stream.pattern.len() as u64) as usize])];
+                    prop_assert_eq!(frame.len() as u64 + 4, template.frame_len.bytes());
+                    if let Some(site) = template.signature {
+                        let at = &frame[usize::from(site.offset)..][..site.kind.len()];
+                        let (offset, width) = site.kind.sequence();
+                        let sequence = at[offset..offset + width].iter().fold(0u64, |acc, &byte| acc << 8 | u64::from(byte));
+                        prop_assert_eq!(sequence, index & (u64::MAX >> (64 - 8 * width)));
+                        let constant = site.kind.constant(0x9C4B_1234, stream.id.0);
+                        prop_assert_eq!(&at[..offset], &constant[..offset]);
+                    }
+                }
             }
         }
     }
