@@ -5,6 +5,7 @@
 pub mod live;
 pub mod mem;
 pub mod packet;
+pub mod xsk;
 
 use crate::{error::Result, ids::QueueId};
 
@@ -67,6 +68,11 @@ pub trait TxQueue {
 
     /// The NIC queue.
     fn queue(&self) -> QueueId;
+
+    /// Frames since opening that completed because the kernel found their descriptors invalid.
+    fn invalid_frames(&self) -> u64 {
+        0
+    }
 }
 
 /// The free slots of a queue, last in first out: the slots in use stay few, and in the CPU's cache.

@@ -21,6 +21,7 @@ use crate::{
         TxQueue,
         mem::{MemQueue, MemSink},
         packet::PacketQueue,
+        xsk::{self, XskMode, XskQueue},
     },
     clock::{self, Instant},
     error::{Error, Result},
@@ -41,6 +42,12 @@ const END_GRACE: Duration = Duration::from_secs(10);
 /// How frames leave, as chosen by the session; nothing falls back by itself.
 #[derive(Debug, Clone)]
 pub enum BackendChoice {
+    /// AF_XDP: zero-copy where the driver has it, else copy.
+    XskAuto,
+    /// AF_XDP in zero-copy mode.
+    XskZeroCopy,
+    /// AF_XDP in copy mode.
+    XskCopy,
     /// AF_PACKET.
     Packet,
     /// Simulation.
@@ -77,6 +84,8 @@ pub struct Bound {
     pub mode: BoundMode,
     /// Longest frame it can send, in bytes without FCS.
     pub max_buf_len: usize,
+    /// Why it is not zero-copy, where that was tried.
+    pub why_not_zero_copy: Option<String>,
 }
 
 /// How a worker sends, as the kernel confirmed it.
@@ -301,7 +310,7 @@ impl Seat {
         max_buf_len: usize,
         program: &TxProgram,
     ) -> (SlotWorker<Q>, Bound) {
-        let bound = Bound { queue: self.queue, cpu: self.cpu, mode, max_buf_len };
+        let bound = Bound { queue: self.queue, cpu: self.cpu, mode, max_buf_len, why_not_zero_copy: None };
         (SlotWorker::new(queue, self.part, program, self.counters, self.stop), bound)
     }
 }
@@ -311,17 +320,31 @@ fn open_worker(port: &OpenPort, seat: Seat) -> Result<WorkerHandle> {
     let program = port.program.clone();
     // Ethernet header and two VLAN tags on top of the MTU.
     let max_len = program.max_buf_len().max(port.mtu as usize + 22);
-    let (ifname, ifindex) = (port.ifname.clone(), port.ifindex);
-    match port.backend.clone() {
-        BackendChoice::Packet => WorkerHandle::spawn(name, seat.cpu, move || {
-            let queue = PacketQueue::open(&ifname, ifindex, seat.queue, max_len)?;
-            Ok(seat.worker(queue, BoundMode::Packet, max_len, &program))
-        }),
-        BackendChoice::Mem(sink) => WorkerHandle::spawn(name, seat.cpu, move || {
-            let queue = MemQueue::open(seat.queue, sink, max_len);
-            Ok(seat.worker(queue, BoundMode::Mem, max_len, &program))
-        }),
-    }
+    let (ifname, ifindex, cpu) = (port.ifname.clone(), port.ifindex, seat.cpu);
+    let xsk_mode = match &port.backend {
+        BackendChoice::XskAuto => XskMode::Auto,
+        BackendChoice::XskZeroCopy => XskMode::ZeroCopy,
+        BackendChoice::XskCopy => XskMode::Copy,
+        BackendChoice::Packet => {
+            return WorkerHandle::spawn(name, cpu, move || {
+                let queue = PacketQueue::open(&ifname, ifindex, seat.queue, max_len)?;
+                Ok(seat.worker(queue, BoundMode::Packet, max_len, &program))
+            });
+        }
+        BackendChoice::Mem(sink) => {
+            let sink = sink.clone();
+            return WorkerHandle::spawn(name, cpu, move || {
+                let queue = MemQueue::open(seat.queue, sink, max_len);
+                Ok(seat.worker(queue, BoundMode::Mem, max_len, &program))
+            });
+        }
+    };
+    WorkerHandle::spawn(name, cpu, move || {
+        let (queue, why_not) = XskQueue::open(&ifname, seat.queue, xsk_mode, program.max_buf_len())?;
+        let mode = if queue.is_zero_copy() { BoundMode::ZeroCopy } else { BoundMode::Copy };
+        let (worker, bound) = seat.worker(queue, mode, xsk::MAX_BUF_LEN, &program);
+        Ok((worker, Bound { why_not_zero_copy: why_not, ..bound }))
+    })
 }
 
 #[cfg(test)]

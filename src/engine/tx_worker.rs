@@ -34,7 +34,7 @@ const WAKE_EARLY_NS: u64 = 200_000;
 /// Longest sleep, so that the stop flag is seen in time.
 const MAX_SLEEP_NS: u64 = 10_000_000;
 /// Pause between attempts while the link is down.
-const OUTAGE_SLEEP: Duration = Duration::from_millis(2);
+const OUTAGE_SLEEP: Duration = Duration::from_millis(5);
 /// With no room for more frames and none completing for this long, the link counts as down.
 const NO_PROGRESS_NS: u64 = 100_000_000;
 /// Longest wait for completions after sending, without any progress; and when the user wants to stop.
@@ -276,7 +276,7 @@ impl<Q: TxQueue> TxWorker for SlotWorker<Q> {
         // What an earlier trial left in flight must not count in this one.
         self.reap();
         self.epoch = self.epoch.wrapping_add(1);
-        let cpu = clock::thread_cpu_ns();
+        let (cpu, invalid) = (clock::thread_cpu_ns(), self.queue.invalid_frames());
         self.pacer.start(trial.start, trial.load_fps, trial.counts.as_deref());
         self.cursors.iter_mut().for_each(|cursor| cursor.seek(u64::from(self.part.worker)));
         while !self.is_stopped() && clock::now() < trial.start {
@@ -290,6 +290,7 @@ impl<Q: TxQueue> TxWorker for SlotWorker<Q> {
         own.forgiven_frames.set(forgiven_frames);
         own.cpu_ns.set(clock::thread_cpu_ns() - cpu);
         let drained = sent.and_then(|()| self.drain());
+        self.counters.own().refused_frames.add(self.queue.invalid_frames() - invalid);
         WorkerEnd {
             sent_for_ns: stopped_at.since_ns(trial.start),
             outstanding_frames: self.queue.in_flight() as u64,

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod datapath;
 mod dut;
 mod host;
 mod live;
@@ -12,6 +13,7 @@ mod topology;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [dut::tests(), host::tests(), receive::tests(), live::tests(), topology::tests()].concat();
+    let tests =
+        [datapath::tests(), dut::tests(), host::tests(), receive::tests(), live::tests(), topology::tests()].concat();
     support::harness::main(tests)
 }
