@@ -3,7 +3,9 @@
 
 use std::{fs, path::PathBuf};
 
-use plimsoll::report::{check, csv, document, html, json, markdown, result::ResultFile, text};
+use plimsoll::report::{
+    Format, check, compare::Named, csv, document, html, json, markdown, render, result::ResultFile, text,
+};
 use serde_json::Value;
 
 const FIXTURES: [&str; 6] = ["run", "odd", "ceiling", "ceiling-b", "sweep", "claim"];
@@ -189,4 +191,38 @@ fn names_from_outside_cannot_break_a_page_or_a_table() {
     let document = document::document(&file, true);
     assert!(html::render(&document).contains("stream &lt;b&gt;|&quot;x&quot;&amp;"));
     assert!(markdown::render(&document).contains(r#"| stream \<b\>\|"x"& |"#));
+}
+
+#[test]
+fn a_comparison_says_which_differences_exceed_the_spread() {
+    let (a, b) = (fixture("ceiling"), fixture("ceiling-b"));
+    let both = [Named { name: "veth", file: &a }, Named { name: "e1000", file: &b }];
+    let text = |results: &[Named<'_>], format| {
+        String::from_utf8(render(results, format, false).expect("can be rendered")).expect("UTF-8")
+    };
+    assert_golden("compare.txt", &text(&both, Format::Text(text::Style::default())));
+    assert_golden("compare.csv", &text(&both, Format::Csv));
+    assert!(text(&both, Format::Html).contains("<figcaption>Ceiling (ndr) over frame size</figcaption>"));
+    let same = [Named { name: "first", file: &a }, Named { name: "again", file: &a }];
+    assert!(
+        text(&same, Format::Text(text::Style::default())).contains("none of the 10 differences exceeds the spread.")
+    );
+    let other = fixture("claim");
+    let strangers = [Named { name: "ceiling", file: &a }, Named { name: "claim", file: &other }];
+    assert!(text(&strangers, Format::Markdown).contains("have no frame size, load and goal in common"));
+    assert!(render(&both, Format::Json, false).is_err());
+}
+
+#[test]
+fn runs_are_compared_by_their_seconds() {
+    let a = fixture("run");
+    let mut b = a.clone();
+    for second in &mut b.trials[0].seconds {
+        second.received_frames = second.received_frames.map(|frames| frames / 2);
+    }
+    b.trials[0].rx_fps = b.trials[0].rx_fps.map(|fps| fps / 2);
+    let both = [Named { name: "a", file: &a }, Named { name: "b", file: &b }];
+    let text = render(&both, Format::Text(text::Style::default()), false).expect("can be rendered");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(text.contains("received at 1,000,000 frames/s: b is 50 % lower than a, more than the spread."), "{text}");
 }

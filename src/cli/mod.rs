@@ -1,6 +1,7 @@
 //! The command line: parse, hand over, turn the answer into an exit code. One file per command.
 
 mod lab;
+mod report;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -44,6 +45,7 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Lab(lab::Lab),
+    Report(report::Report),
 }
 
 /// How a command that did its work ended (CONTRACT: exit codes).
@@ -89,5 +91,6 @@ pub fn main() -> ExitCode {
 fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
     match &cli.command {
         Command::Lab(lab) => lab.run(console),
+        Command::Report(report) => report.run(console, &cli.global),
     }
 }

@@ -25,11 +25,13 @@ pub fn render(file: &ResultFile) -> Vec<u8> {
 pub fn read(path: &Path) -> Result<ResultFile> {
     let error = || Error::usage("read", path.display().to_string());
     let text = fs::read_to_string(path).map_err(|cause| error().os(&cause))?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|cause| error().because(cause))?;
+    let remedy = || format!("give a result file that --json wrote (`{SCHEMA}`)");
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|cause| error().because(cause).remedy(remedy()))?;
     let schema = value.get("schema").and_then(|schema| schema.as_str());
     if schema != Some(SCHEMA) {
         let cause = schema.map_or("it has no `schema`".to_owned(), |schema| format!("its schema is `{schema}`"));
-        return Err(error().because(cause).remedy(format!("give a result file that --json wrote (`{SCHEMA}`)")));
+        return Err(error().because(cause).remedy(remedy()));
     }
     serde_json::from_value(value).map_err(|cause| error().because(cause))
 }
