@@ -13,7 +13,7 @@
 //! so a DUT that does not behave (collapse, fixed loss, death) costs a logarithm of the range, not more.
 
 use super::{
-    classify::{Class, Sums},
+    classify::{Class, Sums, time_to_settle_ns},
     goal::SearchGoal,
     history::{Bracket, History, leans_good},
     trial::{Trial, TrialInput},
@@ -77,6 +77,28 @@ impl Chooser {
                 ends.into_iter().flatten().min_by_key(|wish| wish.sureness).or_else(|| self.doubt(history, upper))
             }
             (lower, Some(upper)) => Some(self.locate(self.place(history, lower, upper))),
+        }
+    }
+
+    /// Time of traffic that this goal still takes if further trials keep to what they lean to now, in nanoseconds: a guess for a
+    /// progress view. Goals share trials, so several take less than their sum.
+    pub(super) fn remaining_ns(&self, history: &History) -> u64 {
+        let settle = |load: Option<u64>, will_be_good| {
+            let trials = load.map_or(&[][..], |load| history.at(load));
+            time_to_settle_ns(&self.goal, trials, will_be_good)
+        };
+        let bracket = history.leaning(&self.goal);
+        match (bracket.lower_fps, bracket.upper_fps) {
+            (lower, None) => settle(lower, true),
+            (None, Some(upper)) if upper <= self.min_fps => settle(Some(upper), false),
+            (lower, Some(upper)) if bracket.is_within(self.goal.width) => {
+                settle(lower, true) + settle(Some(upper), false)
+            }
+            (lower, Some(upper)) => {
+                let widths = (upper - lower.unwrap_or(self.min_fps)) / self.goal.width.of(upper).max(1);
+                let bisections = u64::from(u64::BITS - widths.leading_zeros());
+                bisections * self.goal.initial_trial_ns + settle(None, true) + settle(None, false)
+            }
         }
     }
 

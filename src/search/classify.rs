@@ -73,6 +73,20 @@ impl Sums {
     }
 }
 
+/// Time of full trials, in nanoseconds, that would settle a load if all of them turned out good, or all bad.
+pub(super) fn time_to_settle_ns(goal: &SearchGoal, trials: &[Trial], will_be_good: bool) -> u64 {
+    let sums = Sums::collect(goal, trials, |trial| trial.output.loss_ratio());
+    let needed_for_bad = goal.exceed_ratio.of(goal.duration_sum_ns);
+    let (needed, have) = match will_be_good {
+        true => (goal.duration_sum_ns - needed_for_bad, sums.full_low),
+        false => (needed_for_bad, sums.full_high + sums.short_high),
+    };
+    match sums.class(goal) {
+        Class::Undecided => u128::from(needed).saturating_sub(have) as u64,
+        Class::Lower | Class::Upper => 0,
+    }
+}
+
 /// Classifies one load by all trials measured at it (RFC 9971 "Load Classification").
 ///
 /// Trials of at least the goal's final length count in full; a short good trial only forgives short bad ones.

@@ -116,6 +116,8 @@ pub struct GoalProgress {
     pub settled: Bracket,
     /// Whether the goal has its answer.
     pub is_done: bool,
+    /// Time of traffic still to go, in nanoseconds: a guess that takes further trials to be like those so far.
+    pub remaining_ns: u64,
 }
 
 /// What ended a search.
@@ -215,6 +217,7 @@ pub fn search<M: Measurer>(
                 likely: history.leaning(&chooser.goal),
                 settled: history.bounds(&chooser.goal),
                 is_done: chooser.wish(&history).is_none(),
+                remaining_ns: chooser.remaining_ns(&history),
             });
         }
         observe(&SearchEvent::Counted { trial: &trial, progress: &progress });

@@ -235,18 +235,23 @@ fn an_interrupted_search_reports_what_it_had() {
 #[test]
 fn the_observer_sees_the_bounds_close_in() {
     let config = SearchConfig::new(MIN_FPS, MAX_FPS, vec![SearchGoal::ndr(), SearchGoal::pdr()]);
-    let (mut started, mut counted, mut done) = (0, 0, vec![]);
+    let (mut started, mut counted, mut last, mut guesses_s) = (0, 0, vec![], vec![]);
     let mut observe = |event: &SearchEvent<'_>| match event {
         SearchEvent::Starting { .. } => started += 1,
         SearchEvent::Counted { progress, .. } => {
             counted += 1;
-            done = progress.iter().map(|goal| (goal.is_done, goal.settled == goal.likely)).collect();
+            guesses_s.push(progress[0].remaining_ns / NS_PER_S);
+            last = progress.to_vec();
         }
         SearchEvent::Discarded { .. } => panic!("nothing is discarded here"),
     };
     let report = search(&config, &mut SimulatedDut::new(3_000_000, 64), &mut observe).unwrap();
     assert_eq!((started, counted), (report.trials.len(), report.trials.len()));
-    assert_eq!(done, [(true, true); 2]);
+    assert!(last.iter().all(|goal| goal.is_done && goal.settled == goal.likely && goal.remaining_ns == 0), "{last:?}");
+    assert!(
+        (20..40).contains(&guesses_s[0]) && guesses_s.is_sorted_by(|earlier, later| earlier >= later),
+        "{guesses_s:?}"
+    );
 }
 
 #[test]

@@ -26,7 +26,8 @@ pub struct TrialOutput {
     pub completed_frames: u64,
     /// Frames seen back at the receiver, or ingested by the DUT's own count.
     pub received_frames: u64,
-    /// Time that this trial adds to a goal's duration sum, in nanoseconds: usually the time of traffic.
+    /// Time that this trial adds to a goal's duration sum, in nanoseconds (RFC 9971 "Trial Effective Duration"). Report at least
+    /// the asked duration for a trial that ran in full: a goal of one 60 s trial is not met by 59.999 s.
     pub effective_duration_ns: u64,
     /// Time that this trial took out of the search's budget, in nanoseconds: with learning, drain and settle time.
     pub elapsed_ns: u64,
