@@ -4,6 +4,7 @@
 //! A port is opened once and runs any number of trials. What is counted here is offered and completed; what was really
 //! sent is for the device's counters to confirm, what arrived for the receiver.
 
+pub mod control;
 pub mod counters;
 pub mod spawn;
 pub mod tx_worker;

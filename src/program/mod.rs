@@ -62,12 +62,13 @@ impl TxProgram {
     }
 }
 
-fn lcm(a: u128, b: u128) -> u128 {
+/// Least common multiple, at most 2⁴⁰.
+pub(crate) fn lcm(a: u128, b: u128) -> u128 {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);
     }
-    // Bounded: beyond this the mean is only approximate, which no sane profile reaches.
+    // Bounded: beyond this a mean is only approximate, which no sane profile reaches.
     if x == 0 { 1 } else { (a / x).saturating_mul(b).min(1 << 40) }
 }
 

@@ -2,5 +2,6 @@
 
 pub mod layer;
 pub mod mac;
+pub mod neighbour;
 pub mod parse;
 pub mod signature;

@@ -24,7 +24,7 @@ use crate::{
         system,
     },
     ids::StreamId,
-    program::{StreamProgram, TxProgram},
+    program::{StreamProgram, TxProgram, lcm},
     wire::signature::{SignatureKind, SignatureSite},
 };
 
@@ -148,20 +148,13 @@ impl RxStream {
 ///
 /// Every field counts as part of the flow, also those that a DUT would not look at.
 fn order_classes(stream: &StreamProgram, workers: u64) -> u16 {
-    let lcm = |a: u64, b: u64| {
-        let (mut x, mut y) = (a, b);
-        while y != 0 {
-            (x, y) = (y, x % y);
-        }
-        if x == 0 { 0 } else { (a / x).saturating_mul(b) }
-    };
     let flows = if stream.flows <= 1 {
         1
     } else {
-        stream.fields.iter().fold(1, |all, field| lcm(all, field.div.saturating_mul(field.period)).min(1 << 40))
+        stream.fields.iter().fold(1, |all, field| lcm(all, u128::from(field.div) * u128::from(field.period)))
     };
-    let classes = lcm(flows, workers.max(1));
-    if classes <= MAX_ORDER_CLASSES { classes as u16 } else { 0 }
+    let classes = lcm(flows, workers.max(1).into());
+    if classes <= MAX_ORDER_CLASSES.into() { classes as u16 } else { 0 }
 }
 
 /// A native or a generic program, or the faster that works.

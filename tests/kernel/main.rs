@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod control;
 mod datapath;
 mod dut;
 mod host;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // One module a line, so that two branches that add one do not meet.
     let mut tests = Vec::new();
+    tests.extend(control::tests());
     tests.extend(datapath::tests());
     tests.extend(dut::tests());
     tests.extend(host::tests());
