@@ -4,6 +4,7 @@
 //! of the loss. Loss that no counter explains is said to be unexplained, and a trial that lost nothing is blamed on nobody.
 
 mod advice;
+pub mod settings;
 mod stage;
 
 pub use advice::DutFacts;
