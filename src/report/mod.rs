@@ -9,6 +9,7 @@ pub mod html;
 pub mod json;
 mod labels;
 pub mod markdown;
+pub mod progress;
 pub mod result;
 pub mod sentence;
 mod svg;
