@@ -8,10 +8,12 @@ mod profiles;
 use inspect::{Layer, inspect};
 use plimsoll::{
     profile::{self, Profile},
-    program::{Compiled, PortFacts, compile, reference},
-    wire::signature::SignatureKind,
+    program::{Compiled, PortFacts, compile, preview::preview, reference},
+    report::capture::to_pcap,
+    wire::signature::{SignatureKind, run_tag},
 };
 use proptest::prelude::*;
+use std::{path::Path, process::Command};
 
 const PAIR: &str = "
 ports:
@@ -108,6 +110,48 @@ fn every_header_gets_valid_checksums_whatever_varies() {
             }
         }
     }
+}
+
+/// Frames of each shipped profile kept as a capture file; `BLESS=1` writes them anew.
+const GOLDEN_FRAMES: u64 = 40;
+
+#[test]
+fn shipped_profiles_send_the_frames_that_are_kept_as_golden_captures() {
+    let tcpdump = Command::new("tcpdump").arg("--version").output().is_ok();
+    for entry in std::fs::read_dir("profiles").expect("profiles/ is there") {
+        let path = entry.expect("profiles/ is readable").path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let profile = profile::load(&path, &|path| std::fs::read(path)).unwrap_or_else(|error| panic!("{error}"));
+        let facts: Vec<_> = (0..profile.ports.len()).map(PortFacts::placeholder).collect();
+        let compiled = compile(&profile, &facts, run_tag(0), profile.seed).unwrap_or_else(|error| panic!("{error}"));
+        let frames = preview(&compiled, GOLDEN_FRAMES);
+        assert!(frames.len() as u64 == GOLDEN_FRAMES || frames.len() == 10 && path.ends_with("pcap.yaml"), "{path:?}");
+        for frame in &frames {
+            assert!(inspect(&frame.bytes).len() >= 3, "{path:?}");
+        }
+        let bytes = to_pcap(&frames).expect("times fit");
+        let golden = Path::new("tests/golden/profiles").join(path.file_stem().expect("a name")).with_extension("pcap");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&golden, &bytes).expect("golden files can be written");
+        }
+        let kept = std::fs::read(&golden).unwrap_or_else(|error| panic!("{golden:?}: {error}"));
+        assert!(kept == bytes, "{path:?} sends other frames than {golden:?}");
+        if tcpdump {
+            verify_with_tcpdump(&golden, frames.len());
+        }
+    }
+}
+
+/// tcpdump's verdict on every checksum. `pnet_packet` has verified them already; this is a second opinion where it exists.
+fn verify_with_tcpdump(file: &Path, frames: usize) {
+    let output = Command::new("tcpdump").args(["-nvvt", "-r"]).arg(file).output().expect("tcpdump runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let good = text.matches("udp sum ok").count() + text.matches("(correct)").count();
+    let bad = ["bad udp cksum", "bad cksum", "(incorrect", "bad length", "truncated"];
+    assert!(bad.iter().all(|word| !text.contains(word)), "{file:?}:\n{text}");
+    assert_eq!(good, frames, "{file:?}:\n{text}");
 }
 
 proptest! {

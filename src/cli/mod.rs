@@ -1,6 +1,9 @@
 //! The command line: parse, hand over, turn the answer into an exit code. One file per command.
 
+mod check;
 mod lab;
+mod pcap;
+mod profile;
 mod report;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -44,6 +47,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Check(check::Check),
+    Pcap(pcap::Pcap),
     Lab(lab::Lab),
     Report(report::Report),
 }
@@ -90,6 +95,8 @@ pub fn main() -> ExitCode {
 
 fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
     match &cli.command {
+        Command::Check(check) => check.run(console),
+        Command::Pcap(pcap) => pcap.run(console),
         Command::Lab(lab) => lab.run(console),
         Command::Report(report) => report.run(console, &cli.global),
     }

@@ -57,6 +57,8 @@ pub struct Compiled {
     pub rx_of_stream: Vec<Option<PortId>>,
     /// What each port answers ARP and ND for, by port number.
     pub on_link: Vec<OnLink>,
+    /// Headers of each stream, outermost first, by stream number; empty for a capture file.
+    pub headers: Vec<Vec<LayerKind>>,
     /// Sizes that each stream needs, by stream number.
     pub min_sizes: Vec<MinSizes>,
     /// The frame size or the mix, as written: `64`, `imix`, `64,1518` where streams differ.
@@ -103,6 +105,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         load_fps: Vec::new(),
         rx_of_stream: profile.streams.iter().map(|s| s.rx_port.map(|port| PortId(port as u16))).collect(),
         on_link: profile.ports.iter().map(own_addresses).collect(),
+        headers: Vec::new(),
         min_sizes: Vec::new(),
         frame_size: frame_size_label(profile),
         caveats: Vec::new(),
@@ -113,6 +116,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         let facts = placeholder(stream.port);
         let compiled_stream = compile_stream(profile, stream, StreamId(index as u16), &facts, run_tag, seed)?;
         note_addresses(&mut compiled, profile, stream, &compiled_stream.stack);
+        compiled.headers.push(compiled_stream.stack.iter().map(|header| header.kind).collect());
         compiled.min_sizes.push(compiled_stream.min_sizes);
         compiled.caveats.extend(compiled_stream.caveats);
         streams.push(compiled_stream.program);

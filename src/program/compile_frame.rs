@@ -48,7 +48,7 @@ fn header_len(header: &Header) -> usize {
     match header.kind {
         LayerKind::Raw => header.raw.len(),
         LayerKind::Gre if header.fields.iter().any(|(field, _)| *field == GRE_KEY) => 8,
-        kind => kind.len(),
+        kind => kind.header_bytes(),
     }
 }
 

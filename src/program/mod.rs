@@ -15,6 +15,7 @@ mod compile_capture;
 mod compile_frame;
 mod compile_stack;
 pub mod cursor;
+pub mod preview;
 pub mod reference;
 
 pub use compile::{Compiled, OnLink, PortFacts, compile, load_of};

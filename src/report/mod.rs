@@ -1,5 +1,6 @@
 //! Renderers: result → bytes. The result file's shape is [`result`]; nothing here measures or decides.
 
+pub mod capture;
 pub mod check;
 pub mod compare;
 pub mod console;
@@ -9,6 +10,7 @@ pub mod html;
 pub mod json;
 mod labels;
 pub mod markdown;
+pub mod profile;
 pub mod progress;
 pub mod result;
 pub mod sentence;

@@ -186,7 +186,7 @@ impl LayerKind {
     }
 
     /// Its length in bytes (GRE without key; raw bytes: 0).
-    pub const fn len(self) -> usize {
+    pub const fn header_bytes(self) -> usize {
         match self {
             LayerKind::Ethernet => 14,
             LayerKind::Vlan | LayerKind::Mpls | LayerKind::Gre => 4,
@@ -255,7 +255,7 @@ mod tests {
     fn fields_stand_inside_their_header() {
         for kind in LayerKind::ALL {
             for spec in kind.fields() {
-                let len = if kind == LayerKind::Gre { 8 } else { kind.len() };
+                let len = if kind == LayerKind::Gre { 8 } else { kind.header_bytes() };
                 assert!(spec.bit + spec.bits as i32 <= len as i32 * 8, "{} {}", kind.name(), spec.names[0]);
                 assert!(spec.bits <= 64 || spec.bits == 128);
                 let first_byte = spec.bit.div_euclid(8);

@@ -70,6 +70,10 @@ fn ethertype(ethertype_: u16, payload: &[u8], layers: &mut Vec<Layer>) {
 
 fn ipv4(bytes: &[u8], layers: &mut Vec<Layer>) {
     let packet = Ipv4Packet::new(bytes).expect("an IPv4 header");
+    // A captured packet may be shorter than the shortest frame: the rest is Ethernet's padding.
+    let total_len = usize::from(packet.get_total_length());
+    let bytes = if bytes.len() == 46 && total_len < 46 { &bytes[..total_len] } else { bytes };
+    let packet = Ipv4Packet::new(bytes).expect("an IPv4 header");
     assert_eq!((packet.get_version(), packet.get_header_length()), (4, 5));
     assert_eq!(usize::from(packet.get_total_length()), bytes.len(), "IPv4 total length");
     assert_eq!(packet.get_checksum(), ipv4::checksum(&packet), "IPv4 header checksum");
