@@ -12,6 +12,7 @@ pub mod observer;
 pub mod procfs;
 pub mod script;
 pub mod setting;
+pub mod sink;
 pub mod ssh;
 pub mod stages;
 mod table;

@@ -51,6 +51,7 @@ for i in "$@"; do
     [ -e "$q" ] && v irq "/proc/irq/${q##*/}/smp_affinity_list"
   done
 done
+for f in /run/plimsoll-sink."$(readlink /proc/self/ns/net 2>/dev/null)".*; do [ -e "$f" ] && { s sink "${f#*].}"; cat "$f"; }; done
 s softnet; cat /proc/net/softnet_stat
 s snmp; cat /proc/net/snmp
 s netstat; cat /proc/net/netstat
@@ -89,6 +90,11 @@ pub fn read(text: &str) -> Snapshot {
             "irqs" => {
                 let lists = body.lines().filter_map(|line| line.strip_prefix("irq ")).map(String::from).collect();
                 facts(&mut snapshot, argument).irq_cpus = lists;
+            }
+            "sink" => {
+                for (name, value) in procfs::pairs(body) {
+                    snapshot.add(Source::Command, argument, "", name, value);
+                }
             }
             "softnet" => procfs::softnet(body, &mut snapshot),
             "snmp" | "netstat" => procfs::mib(body, &mut snapshot),

@@ -98,6 +98,9 @@ fn attribute_beside(delta: &Delta, side: Side, backlog: u64) -> Vec<StageDelta> 
     let mut views: BTreeMap<(*const Rule, String), View> = BTreeMap::new();
     let mut sums: Vec<(usize, &'static [&'static str], String)> = Vec::new();
     for (counter, &moved) in &delta.moved {
+        if counter.source == Source::Command && counter.name == "received" {
+            continue; // what arrived is no loss
+        }
         if side == Side::Generator && matches!(counter.source, Source::Mib | Source::Neigh) {
             continue; // our frames end at the device; the stack above it works for others
         }

@@ -12,4 +12,5 @@ pub mod netns;
 pub mod packet;
 pub mod routes;
 pub mod system;
+pub mod tally;
 pub mod watch;

@@ -28,6 +28,13 @@ impl PacketSocket {
     /// # Errors
     /// EPERM without CAP_NET_RAW; ENODEV if the interface is gone.
     pub fn open(index: u32) -> io::Result<PacketSocket> {
+        let socket = PacketSocket::filtered(index, &control_filter())?;
+        socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, &1i32)?;
+        Ok(socket)
+    }
+
+    /// A socket that gets what the filter lets through, from the interface with this index.
+    pub(super) fn filtered(index: u32, filter: &[libc::sock_filter]) -> io::Result<PacketSocket> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // Protocol 0: nothing is received before the filter is in place.
         // SAFETY: no pointers are passed.
@@ -37,10 +44,8 @@ impl PacketSocket {
         }
         // SAFETY: a new descriptor that nobody else owns.
         let socket = PacketSocket { fd: unsafe { OwnedFd::from_raw_fd(fd) }, index };
-        let filter = control_filter();
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
         socket.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
-        socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, &1i32)?;
         // Linux ≥ 4.20; without it our own frames come back, and are ours to ignore.
         let _ = socket.set(libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
         let address = socket.address(libc::ETH_P_ALL as u16);
@@ -125,7 +130,7 @@ impl PacketSocket {
         address
     }
 
-    fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+    pub(super) fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         // SAFETY: `value` is a whole T that lives through the call; each caller passes the type that the option takes.
         let result = unsafe {
             libc::setsockopt(

@@ -9,8 +9,10 @@ use plimsoll::{
     diagnose::{Stage, TrialCounts, Verdict, VerdictKind, diagnose},
     dut::{
         observer::{Observer, Story, Target},
+        sink::SinkFile,
         stages::Side,
     },
+    host::tally::Tally,
     xdp::model::{Model, ModelConfig, Stage as ModelStage},
 };
 
@@ -38,6 +40,7 @@ pub fn tests() -> Vec<Test> {
         a_full_ring_of_the_generators_receiver_is_named,
         a_tap_that_nobody_reads_is_named,
         a_link_that_bounced_is_named,
+        what_a_sink_counts_is_what_the_dut_received,
         five_healthy_set_ups_are_blamed_for_nothing,
     ]
 }
@@ -131,7 +134,7 @@ fn terminate(topology: &Topology, frame: &Frame, count: u64, received: impl FnOn
 /// Waits until the counters of the last interface stand still: what is under way has arrived or is lost.
 fn settle(topology: &Topology) {
     let all = || {
-        topology.dut.sh("cat /sys/class/net/d*/statistics/[rt]x_packets /proc/net/softnet_stat")
+        topology.dut.sh("cat /sys/class/net/d*/statistics/[rt]x_packets")
             + &topology.generator.sh("cat /sys/class/net/g*/statistics/rx_*")
     };
     let mut last = all();
@@ -382,6 +385,40 @@ fn a_link_that_bounced_is_named() {
             [1500, counter("g0", "tx_packets") - sent, counter("g1", "rx_packets") - received]
         });
     }
+}
+
+fn what_a_sink_counts_is_what_the_dut_received() {
+    let topology = Topology::sink(Options::default());
+    let eyes = Eyes::of(&topology, &["d0"], &["g0"]);
+    let d0 = index(&topology.dut, "d0");
+    let (mut tally, mut file) = inside(&topology.dut, move || {
+        (Tally::open(d0).expect("root may open it"), SinkFile::create("d0").expect("root may write it"))
+    });
+    let signed = Frame { signed: true, ..to_the_dut(&topology) };
+    let mut count = 0;
+    for _ in 0..RUNS {
+        let (verdict, story) = eyes.watch(|| {
+            let before = count;
+            let counts = terminate(&topology, &signed, 5000, || {
+                to_the_dut(&topology).send(&topology.generator, "g0", 100, 50, Duration::ZERO);
+                settle(&topology);
+                count = tally.frames().expect("it can be read");
+                count - before
+            });
+            file.write(count).expect("it can be written");
+            counts
+        });
+        assert_eq!(verdict, None, "{:#?}", story.moved);
+        let ingested = story.ingested.expect("the sink tells");
+        assert_eq!((ingested.frames, ingested.counter), (5000, "received"), "frames of others are not counted");
+    }
+    drop(file);
+    let (_, story) = eyes.watch(|| terminate(&topology, &signed, 100, || 100));
+    assert_eq!(
+        story.ingested.expect("the kernel tells").counter,
+        "Ip.InDelivers",
+        "without a sink the kernel's count serves"
+    );
 }
 
 fn five_healthy_set_ups_are_blamed_for_nothing() {

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use plimsoll::wire::signature::{SignatureKind, run_tag};
 use pnet_packet::{
     ip::IpNextHeaderProtocols,
     ipv4::{self, MutableIpv4Packet},
@@ -51,6 +52,8 @@ pub struct Frame {
     pub udp_checksum_error: u16,
     /// Length without FCS.
     pub length: usize,
+    /// Whether it carries the product's signature.
+    pub signed: bool,
     /// The CPU that sends, if it matters.
     pub cpu: Option<usize>,
 }
@@ -59,7 +62,17 @@ impl Frame {
     /// To port 9 of `to`, through the interface that has `to_mac`.
     pub fn new(to_mac: String, to: [u8; 4]) -> Frame {
         let to = Ipv4Addr::from(to);
-        Frame { to_mac, to, port: 9, ttl: 64, ip_checksum_error: 0, udp_checksum_error: 0, length: 60, cpu: None }
+        Frame {
+            to_mac,
+            to,
+            port: 9,
+            ttl: 64,
+            ip_checksum_error: 0,
+            udp_checksum_error: 0,
+            length: 60,
+            signed: false,
+            cpu: None,
+        }
     }
 
     /// The same, sent from this CPU.
@@ -74,6 +87,10 @@ impl Frame {
         bytes.iter_mut().zip(mac).for_each(|(slot, byte)| *slot = byte);
         bytes[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
         bytes[12..14].copy_from_slice(&[8, 0]);
+        if self.signed {
+            let signature = SignatureKind::Full.constant(run_tag(7), 0);
+            bytes[42..42 + signature.len()].copy_from_slice(&signature);
+        }
         let mut datagram = MutableUdpPacket::new(&mut bytes[34..]).expect("it fits");
         datagram.set_source(1024);
         datagram.set_destination(self.port);
