@@ -3,8 +3,16 @@
 
 use std::{fs, path::PathBuf};
 
-use plimsoll::report::{
-    Format, check, compare::Named, csv, document, html, json, markdown, render, result::ResultFile, text,
+use plimsoll::{
+    meter::claim::Delivered,
+    report::{
+        Format, check,
+        compare::Named,
+        csv, document, html, json, markdown, render,
+        result::{Claim, ResultFile},
+        text,
+    },
+    units::{FrameLen, MeanFrame},
 };
 use serde_json::Value;
 
@@ -225,4 +233,19 @@ fn runs_are_compared_by_their_seconds() {
     let text = render(&both, Format::Text(text::Style::default()), false).expect("can be rendered");
     let text = String::from_utf8(text).expect("UTF-8");
     assert!(text.contains("received at 1,000,000 frames/s: b is 50 % lower than a, more than the spread."), "{text}");
+}
+
+#[test]
+fn claims_are_built_as_the_fixture_has_them() {
+    let file = fixture("claim");
+    let delivered: Vec<(Value, Delivered)> = file.claims[..3]
+        .iter()
+        .map(|claim| {
+            let len = FrameLen::new(claim.frame_size.as_u64().expect("a size")).expect("a valid size");
+            let frames = format!("{len}-byte frames");
+            let (claim_mbps, measured_fps) = (claim.claim_mbps, claim.measured_fps);
+            (claim.frame_size.clone(), Delivered { frames, mean: MeanFrame::of(len), claim_mbps, measured_fps })
+        })
+        .collect();
+    assert_eq!(Claim::of("g0", &delivered), file.claims[..3]);
 }

@@ -8,8 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::caveat::Caveat;
 pub use crate::diagnose::{Stage, VerdictKind};
+use crate::{
+    caveat::Caveat,
+    meter::claim::{self, Compared, Delivered},
+};
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "plimsoll/1";
@@ -330,4 +333,24 @@ pub struct Claim {
     pub ratio: Option<f64>,
     /// A plain sentence.
     pub sentence: String,
+}
+
+impl Claim {
+    /// One interface's claim beside what it delivered with each frame size.
+    pub fn of(port: &str, delivered: &[(Value, Delivered)]) -> Vec<Claim> {
+        let measured: Vec<Delivered> = delivered.iter().map(|(_, one)| one.clone()).collect();
+        let compared = claim::compare(&measured).into_iter();
+        let claim = |((frame_size, one), compared): (&(Value, Delivered), Compared)| Claim {
+            frame_size: frame_size.clone(),
+            port: port.to_owned(),
+            claim_mbps: one.claim_mbps,
+            theoretical_fps: compared.theoretical_fps,
+            measured_fps: one.measured_fps,
+            bps_l1: compared.bps_l1,
+            bps_l2: compared.bps_l2,
+            ratio: compared.ratio,
+            sentence: compared.sentence,
+        };
+        delivered.iter().zip(compared).map(claim).collect()
+    }
 }

@@ -158,3 +158,67 @@ pub fn limit(verdict: &Verdict) -> String {
         _ => who.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::result::Stage;
+
+    fn trial(intended: u64, completed: u64, received: Option<u64>) -> Trial {
+        let lost = received.map(|received| completed as i64 - received as i64);
+        Trial {
+            intended_frames: intended,
+            completed_frames: completed,
+            received_frames: received,
+            lost_frames: lost,
+            loss_ratio: lost.map(|lost| lost as f64 / completed as f64),
+            tx_fps: completed,
+            ..Trial::default()
+        }
+    }
+
+    #[test]
+    fn a_run_says_what_left_and_what_became_of_it() {
+        for (trial, tone, sentence) in [
+            (trial(1000, 1000, Some(1000)), Tone::Good, "1,000 frames left at 1,000 frames/s; none was lost."),
+            (
+                trial(1000, 1000, Some(968)),
+                Tone::Bad,
+                "1,000 frames left at 1,000 frames/s; 32 of them (3.2 %) were lost.",
+            ),
+            (
+                trial(1000, 1000, Some(999)),
+                Tone::Bad,
+                "1,000 frames left at 1,000 frames/s; 1 of them (0.1 %) was lost.",
+            ),
+            (
+                trial(1000, 1000, None),
+                Tone::Warn,
+                "1,000 frames left at 1,000 frames/s; what became of them was not counted.",
+            ),
+            (
+                trial(1000, 1000, Some(1500)),
+                Tone::Warn,
+                "1,000 frames left at 1,000 frames/s; 500 more came back than had left: the DUT duplicates frames.",
+            ),
+            (trial(1000, 0, Some(0)), Tone::Bad, "no frame left the generator."),
+        ] {
+            assert_eq!(run(&trial), (tone, sentence.to_owned()));
+        }
+    }
+
+    #[test]
+    fn unsent_frames_are_said_and_never_called_lost() {
+        let (tone, text) = run(&trial(2000, 1000, Some(1000)));
+        assert_eq!(tone, Tone::Good);
+        assert!(text.ends_with("none was lost; 1,000 intended frames (50 %) were never sent."), "{text}");
+    }
+
+    #[test]
+    fn the_limit_names_the_stage_where_one_is_known() {
+        let verdict = |kind, stage| Verdict { kind, stage, evidence: Vec::new(), advice: Vec::new() };
+        assert_eq!(limit(&verdict(VerdictKind::DutLimited, Some(Stage::VnicRing))), "the DUT is the limit (vNIC ring)");
+        assert_eq!(limit(&verdict(VerdictKind::DutLimited, None)), "the DUT is the limit");
+        assert_eq!(limit(&verdict(VerdictKind::Inconclusive, None)), "who is the limit cannot be told");
+    }
+}

@@ -182,24 +182,95 @@ pub fn live_line(seconds: &[Second], frame: MeanFrame, style: Style) -> String {
     let length_s = (last.at_s - before_s).max(1e-9);
     let rate = |frames: u64| (frames as f64 / length_s).round() as u64;
     let sent = rate(last.completed_frames);
-    let mut text = format!(
-        "{:>6} s  offered {:>10}/s  completed {:>10}/s  {:>9} L1  {:>9} L2",
-        format!("{:.0}", last.at_s),
-        human::count(rate(last.offered_frames)),
-        human::count(sent),
-        human::bps(claim::bps_l1(sent, frame)),
-        human::bps(claim::bps_l2(sent, frame)),
-    );
+    // Each part with its rank: on a narrow terminal the highest go first.
+    let mut parts = vec![
+        (0, format!("{:>5.0} s", last.at_s)),
+        (2, format!("offered {:>10}/s", human::count(rate(last.offered_frames)))),
+        (0, format!("completed {:>10}/s", human::count(sent))),
+        (1, format!("{:>9} L1", human::bps(claim::bps_l1(sent, frame)))),
+        (3, format!("{:>9} L2", human::bps(claim::bps_l2(sent, frame)))),
+    ];
     match last.received_frames {
-        Some(received) => text.push_str(&format!("  received {:>10}/s", human::count(rate(received)))),
-        None => text.push_str("  received: not counted"),
+        Some(received) => parts.push((0, format!("received {:>10}/s", human::count(rate(received))))),
+        None => parts.push((0, "received: not counted".to_owned())),
     }
     let completed: u64 = seconds.iter().map(|second| second.completed_frames).sum();
     let received: u64 = seconds.iter().filter_map(|second| second.received_frames).sum();
-    if last.received_frames.is_some() && completed > 0 {
-        let missing = completed.saturating_sub(received) as f64 / completed as f64;
-        let missing_text = format!("  missing so far {}", human::percent(missing));
-        text.push_str(&style.paint(if missing > 0.01 { Tone::Warn } else { Tone::Dim }, &missing_text));
+    let missing = (completed > 0).then(|| completed.saturating_sub(received) as f64 / completed as f64);
+    let missing = missing.filter(|_| last.received_frames.is_some());
+    if let Some(missing) = missing {
+        parts.push((0, format!("missing {:>6}", human::percent(missing))));
     }
-    text
+    for rank in [3, 2, 1] {
+        let width: usize = parts.iter().map(|(_, part)| textwrap::core::display_width(part) + 2).sum();
+        if style.width.is_some_and(|columns| width > usize::from(columns) + 2) {
+            parts.retain(|(other, _)| *other < rank);
+        }
+    }
+    let mut texts: Vec<String> = parts.into_iter().map(|(_, part)| part).collect();
+    if let (Some(missing), Some(last)) = (missing, texts.last_mut()) {
+        *last = style.paint(if missing > MUCH_MISSING { Tone::Warn } else { Tone::Dim }, last);
+    }
+    texts.join("  ")
+}
+
+/// From this share on, frames that are not back are more than what is on its way.
+const MUCH_MISSING: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::FrameLen;
+
+    fn seconds() -> Vec<Second> {
+        let second = |at_s, received| Second {
+            at_s,
+            offered_frames: 1_000_000,
+            completed_frames: 1_000_000,
+            received_frames: received,
+            rx_bytes: None,
+        };
+        vec![second(1.0, Some(1_000_000)), second(2.0, Some(900_000))]
+    }
+
+    fn live(seconds: &[Second], color: bool, width: Option<u16>) -> String {
+        live_line(seconds, MeanFrame::of(FrameLen::MIN), Style { color, width })
+    }
+
+    #[test]
+    fn a_live_line_has_the_last_seconds_rates_and_what_is_missing_of_all() {
+        assert_eq!(
+            live(&seconds(), false, None),
+            "    2 s  offered  1,000,000/s  completed  1,000,000/s   672 Mb/s L1   512 Mb/s L2  \
+             received    900,000/s  missing    5 %"
+        );
+        assert_eq!(live(&[], false, None), "");
+    }
+
+    #[test]
+    fn a_live_line_fits_a_narrow_terminal() {
+        let with_l1 = "    2 s  completed  1,000,000/s   672 Mb/s L1  received    900,000/s  missing    5 %";
+        let without = "    2 s  completed  1,000,000/s  received    900,000/s  missing    5 %";
+        assert_eq!([90, 80].map(|width| live(&seconds(), false, Some(width))), [with_l1, without]);
+    }
+
+    #[test]
+    fn rates_of_a_part_of_a_second_are_per_second() {
+        let mut seconds = seconds();
+        seconds[1].at_s = 1.5;
+        assert!(live(&seconds, false, None).contains("completed  2,000,000/s"));
+    }
+
+    #[test]
+    fn what_is_not_counted_is_not_missing() {
+        let mut seconds = seconds();
+        seconds.iter_mut().for_each(|second| second.received_frames = None);
+        assert!(live(&seconds, false, None).ends_with("received: not counted"));
+    }
+
+    #[test]
+    fn colour_appears_only_where_it_is_asked_for() {
+        assert!(!live(&seconds(), false, None).contains('\x1b'));
+        assert!(live(&seconds(), true, None).contains("\x1b[33mmissing    5 %\x1b[0m"));
+    }
 }
