@@ -6,6 +6,7 @@
 
 pub mod control;
 pub mod counters;
+pub mod live_worker;
 pub mod spawn;
 pub mod tx_worker;
 
@@ -20,17 +21,19 @@ use std::{
 use crate::{
     backend::{
         TxQueue,
+        live::{self, LivePort, LiveQueue},
         mem::{MemQueue, MemSink},
         packet::PacketQueue,
         xsk::{self, XskMode, XskQueue},
     },
     clock::{self, Instant},
     error::{Error, Result},
-    ids::QueueId,
+    ids::{QueueId, WorkerId},
     pacer::{Part, plan},
     program::TxProgram,
 };
 use counters::{TxSnapshot, WorkerCounters};
+use live_worker::LiveWorker;
 use spawn::{Trial, WorkerEnd, WorkerHandle};
 use tx_worker::SlotWorker;
 
@@ -49,6 +52,8 @@ pub enum BackendChoice {
     XskZeroCopy,
     /// AF_XDP in copy mode.
     XskCopy,
+    /// XDP live frames.
+    Live(Arc<LivePort>),
     /// AF_PACKET.
     Packet,
     /// Simulation.
@@ -96,6 +101,8 @@ pub enum BoundMode {
     ZeroCopy,
     /// AF_XDP, copy.
     Copy,
+    /// XDP live frames.
+    Live,
     /// AF_PACKET.
     Packet,
     /// Simulation.
@@ -108,6 +115,7 @@ impl BoundMode {
         match self {
             BoundMode::ZeroCopy => "zero-copy",
             BoundMode::Copy => "copy",
+            BoundMode::Live => "live",
             BoundMode::Packet => "packet",
             BoundMode::Mem => "mem",
         }
@@ -317,7 +325,7 @@ impl Seat {
 }
 
 fn open_worker(port: &OpenPort, seat: Seat) -> Result<WorkerHandle> {
-    let name: String = format!("tx{}-{}", seat.part.worker, port.ifname).chars().take(15).collect();
+    let name = worker_name(port, seat.part);
     let program = port.program.clone();
     // Ethernet header and two VLAN tags on top of the MTU.
     let max_len = program.max_buf_len().max(port.mtu as usize + 22);
@@ -326,6 +334,20 @@ fn open_worker(port: &OpenPort, seat: Seat) -> Result<WorkerHandle> {
         BackendChoice::XskAuto => XskMode::Auto,
         BackendChoice::XskZeroCopy => XskMode::ZeroCopy,
         BackendChoice::XskCopy => XskMode::Copy,
+        BackendChoice::Live(live) => {
+            let live = live.clone();
+            return WorkerHandle::spawn(name, cpu, move || {
+                let queue = LiveQueue::open(&live, &program, WorkerId(seat.part.worker), seat.part.workers)?;
+                let bound = Bound {
+                    queue: seat.queue,
+                    cpu: Some(queue.cpu()),
+                    mode: BoundMode::Live,
+                    max_buf_len: live::MAX_BUF_LEN,
+                    why_not_zero_copy: None,
+                };
+                Ok((LiveWorker::new(queue, seat.part, &program, seat.counters, seat.stop), bound))
+            });
+        }
         BackendChoice::Packet => {
             return WorkerHandle::spawn(name, cpu, move || {
                 let queue = PacketQueue::open(&ifname, ifindex, seat.queue, max_len)?;
@@ -346,6 +368,11 @@ fn open_worker(port: &OpenPort, seat: Seat) -> Result<WorkerHandle> {
         let (worker, bound) = seat.worker(queue, mode, xsk::MAX_BUF_LEN, &program);
         Ok((worker, Bound { why_not_zero_copy: why_not, ..bound }))
     })
+}
+
+/// A thread's name, cut to what the kernel keeps.
+fn worker_name(port: &OpenPort, part: Part) -> String {
+    format!("tx{}-{}", part.worker, port.ifname).chars().take(15).collect()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ const WAKE_EARLY_NS: u64 = 200_000;
 /// Longest sleep, so that the stop flag is seen in time.
 const MAX_SLEEP_NS: u64 = 10_000_000;
 /// Pause between attempts while the link is down.
-const OUTAGE_SLEEP: Duration = Duration::from_millis(5);
+pub(super) const OUTAGE_SLEEP: Duration = Duration::from_millis(5);
 /// With no room for more frames and none completing for this long, the link counts as down.
 const NO_PROGRESS_NS: u64 = 100_000_000;
 /// Longest wait for completions after sending, without any progress; and when the user wants to stop.
@@ -145,7 +145,7 @@ impl<Q: TxQueue> SlotWorker<Q> {
                 self.counters.own().bursts.add(1);
                 Spent::Busy
             } else {
-                self.wait(now, self.pacer.next_due().min(end));
+                wait(now, self.pacer.next_due().min(end));
                 Spent::Idle
             };
         }
@@ -231,16 +231,6 @@ impl<Q: TxQueue> SlotWorker<Q> {
         Ok(kick)
     }
 
-    /// Waits towards `until`: sleeps if that is far, else spins once.
-    fn wait(&self, now: Instant, until: Instant) {
-        let left = until.since_ns(now);
-        if left > SLEEP_NS {
-            std::thread::sleep(Duration::from_nanos((left - WAKE_EARLY_NS).min(MAX_SLEEP_NS)));
-        } else {
-            std::hint::spin_loop();
-        }
-    }
-
     /// Waits for what is in flight, as long as something completes; returns how many frames are still out.
     fn drain(&mut self) -> Result<usize> {
         let mut progress = clock::now();
@@ -280,7 +270,7 @@ impl<Q: TxQueue> TxWorker for SlotWorker<Q> {
         self.pacer.start(trial.start, trial.load_fps, trial.counts.as_deref());
         self.cursors.iter_mut().for_each(|cursor| cursor.seek(u64::from(self.part.worker)));
         while !self.is_stopped() && clock::now() < trial.start {
-            self.wait(clock::now(), trial.start);
+            wait(clock::now(), trial.start);
         }
         let sent = self.send(trial.start, trial.end);
         let stopped_at = clock::now().min(trial.end);
@@ -296,6 +286,16 @@ impl<Q: TxQueue> TxWorker for SlotWorker<Q> {
             outstanding_frames: self.queue.in_flight() as u64,
             error: drained.err(),
         }
+    }
+}
+
+/// Waits towards `until`: sleeps if that is far, else spins once.
+pub(super) fn wait(now: Instant, until: Instant) {
+    let left = until.since_ns(now);
+    if left > SLEEP_NS {
+        std::thread::sleep(Duration::from_nanos((left - WAKE_EARLY_NS).min(MAX_SLEEP_NS)));
+    } else {
+        std::hint::spin_loop();
     }
 }
 

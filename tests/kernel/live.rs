@@ -8,10 +8,8 @@ use std::{
 use plimsoll::{
     backend::live::{LivePort, LiveQueue, probe},
     clock::{self, Instant},
-    ids::{PortId, StreamId, WorkerId},
-    program::{
-        Checksum, Field, Generator, Mode, Schedule, StreamProgram, Template, Term, TermSource, TxProgram, Write, fold,
-    },
+    ids::{StreamId, WorkerId},
+    program::{Checksum, Field, Generator, StreamProgram, Template, Term, TermSource, TxProgram, Write, reference},
     units::FrameLen,
     wire::signature::{self, SignatureKind, SignatureSite},
 };
@@ -23,6 +21,7 @@ use proptest::{
 use crate::support::{
     harness::{Test, needs_root},
     netns::{Netns, Options, Topology},
+    program::{SOURCE_PORT, continuous, program, udp_stream},
 };
 
 pub fn tests() -> Vec<Test> {
@@ -33,50 +32,6 @@ pub fn tests() -> Vec<Test> {
         nothing_leaves_after_the_end,
         a_veth_is_probed_by_whether_its_peer_takes_frames,
     ]
-}
-
-/// Frame `index` of a stream by the definition in `program`.
-fn reference(stream: &StreamProgram, index: u64, stamp: u32) -> Vec<u8> {
-    let template = &stream.templates[usize::from(stream.pattern[(index % stream.pattern.len() as u64) as usize])];
-    let mut bytes = template.bytes.to_vec();
-    let or = |bytes: &mut [u8], offset: usize, width: usize, value: u64| {
-        for (byte, part) in bytes[offset..offset + width].iter_mut().zip(&value.to_be_bytes()[8 - width..]) {
-            *byte |= part;
-        }
-    };
-    let stored = |write: &Write| write.stored(stream.fields[usize::from(write.field)].value(index));
-    for write in &template.writes {
-        or(&mut bytes, write.offset.into(), write.width.into(), stored(write));
-    }
-    let mut sequence = 0;
-    if let Some(SignatureSite { offset, kind }) = template.signature {
-        let (at, width) = kind.sequence();
-        sequence = index & (u64::MAX >> (64 - 8 * width));
-        or(&mut bytes, usize::from(offset) + at, width, sequence);
-        if let Some(at) = kind.stamp() {
-            or(&mut bytes, usize::from(offset) + at, 4, stamp.into());
-        }
-    }
-    for checksum in &template.checksums {
-        let mut sum = u64::from(checksum.base);
-        for term in &checksum.terms {
-            let value = match term.source {
-                TermSource::Write(n) => stored(&template.writes[usize::from(n)]),
-                TermSource::Sequence => sequence,
-                TermSource::Stamp => stamp.into(),
-                TermSource::Checksum(n) => {
-                    let at = usize::from(template.checksums[usize::from(n)].offset);
-                    u16::from_be_bytes([bytes[at], bytes[at + 1]]).into()
-                }
-            };
-            let folded = fold(value) as u16;
-            sum += u64::from(if term.swap { folded.swap_bytes() } else { folded });
-        }
-        let sum = !(fold(sum) as u16);
-        let sum = if sum == 0 && checksum.zero_is_ffff { 0xFFFF } else { sum };
-        or(&mut bytes, checksum.offset.into(), 2, sum.into());
-    }
-    bytes
 }
 
 fn any_field() -> impl Strategy<Value = Field> {
@@ -156,14 +111,6 @@ fn any_stream() -> impl Strategy<Value = StreamProgram> {
     })
 }
 
-fn continuous(weight: u64) -> Schedule {
-    Schedule { weight, start_delay_ns: 0, mode: Mode::Continuous, next: None, self_start: true, loops: 0 }
-}
-
-fn program(streams: Vec<StreamProgram>) -> TxProgram {
-    TxProgram { port: PortId(0), run_tag: 0xA1B2_C3D4, streams }
-}
-
 /// Runs on a thread of its own inside a namespace; a panic there is this thread's panic.
 fn inside<T: Send>(netns: &Netns, work: impl FnOnce() -> T + Send) -> T {
     let result = std::thread::scope(|scope| {
@@ -188,16 +135,18 @@ fn inside<T: Send>(netns: &Netns, work: impl FnOnce() -> T + Send) -> T {
 fn every_byte_is_what_the_program_defines_whatever_was_in_the_page() {
     needs_root();
     let netns = Netns::new("live");
+    netns.sh("ip link add g0 type veth peer name d0 && ethtool -K d0 gro on && ip link set d0 up && ip link set g0 up");
     let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
     let strategy = (prop::collection::vec(any_stream(), 1..4), 1..4u16, any::<u64>());
     let checked = AtomicU64::new(0);
     inside(&netns, || {
-        let port = LivePort::open("lo", 1).unwrap();
+        let port = LivePort::open("g0", ifindex_of("g0")).unwrap();
         runner.run(&strategy, |(streams, workers, order)| {
             let program = program(streams);
             let worker = (order % u64::from(workers)) as u16;
-            let mut queue = LiveQueue::open(&port, &program, WorkerId(worker), workers, 0).unwrap();
+            let mut queue = LiveQueue::open(&port, &program, WorkerId(worker), workers).unwrap();
             queue.set_end(Instant(u64::MAX));
+            let mut expected = Vec::new();
             let mut made = vec![0u64; program.streams.len()];
             for n in 0..40u32 {
                 let stream = (order.rotate_left(n) % program.streams.len() as u64) as usize;
@@ -218,7 +167,7 @@ fn every_byte_is_what_the_program_defines_whatever_was_in_the_page() {
                     _ => 0,
                 };
                 prop_assert!(stamp == 0 || stamp.wrapping_sub(before) < 1_000_000_000, "a stamp is fresh");
-                let expected = reference(&program.streams[stream], index, stamp);
+                reference::frame(&program.streams[stream], index, stamp, &mut expected);
                 prop_assert_eq!(&frame, &expected, "stream {} frame {}", stream, index);
                 made[stream] += 1;
                 prop_assert_eq!(queue.made_of(stream), made[stream]);
@@ -231,45 +180,11 @@ fn every_byte_is_what_the_program_defines_whatever_was_in_the_page() {
     assert_eq!(checked.into_inner(), 200 * 40);
 }
 
-/// One stream of 64-byte UDP frames to the address of `d0`, which drops them in its stack.
-fn udp_stream(topology: &Topology) -> StreamProgram {
-    let hex = |mac: String| mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect::<Vec<_>>();
-    let mut bytes = [hex(topology.dut.mac("d0")), hex(topology.generator.mac("g0"))].concat();
-    bytes.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2, 10, 1, 0, 1]);
-    bytes.extend([0, 0, 0, 9, 0, 26, 0, 0]);
-    bytes.extend(SignatureKind::Full.constant(1, 0));
-    bytes.resize(60, 0);
-    let sum = |bytes: &[u8]| bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u64>();
-    let ip = !(fold(sum(&bytes[14..34])) as u16);
-    bytes[24..26].copy_from_slice(&ip.to_be_bytes());
-    let base = fold(sum(&bytes[26..60]) + 17 + 26) as u16;
-    let terms = [TermSource::Write(0), TermSource::Sequence, TermSource::Stamp];
-    let template = Template {
-        bytes: bytes.into(),
-        frame_len: FrameLen::new(64).unwrap(),
-        writes: vec![Write { field: 0, offset: 34, width: 2, shift: 0, mask: 0xFFFF }],
-        signature: Some(SignatureSite { offset: 42, kind: SignatureKind::Full }),
-        checksums: vec![Checksum {
-            offset: 40,
-            base,
-            zero_is_ffff: true,
-            terms: terms.map(|source| Term { source, swap: false }).into(),
-        }],
-    };
-    StreamProgram {
-        id: StreamId(0),
-        name: "udp".into(),
-        templates: vec![template],
-        pattern: vec![0],
-        fields: vec![Field {
-            name: "src_port".into(),
-            generator: Generator::Step { start: 1024, step: 1 },
-            div: 1,
-            period: 64,
-        }],
-        schedule: continuous(1),
-        flows: 64,
-    }
+/// A program of 64-byte UDP frames to the address of `d0`, whose stack drops them.
+fn udp_program(topology: &Topology) -> TxProgram {
+    let mac = |text: String| -> Vec<u8> { text.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect() };
+    let (d0, g0) = (mac(topology.dut.mac("d0")), mac(topology.generator.mac("g0")));
+    program(vec![udp_stream(d0.try_into().unwrap(), g0.try_into().unwrap(), &[SOURCE_PORT])])
 }
 
 /// The number of an interface of the calling thread's namespace (sysfs shows the one it was mounted in).
@@ -281,13 +196,13 @@ fn ifindex_of(interface: &str) -> u32 {
 /// Opens the only queue of `g0` on the calling thread.
 fn open_g0(program: &TxProgram) -> LiveQueue {
     let ifindex = ifindex_of("g0");
-    LiveQueue::open(&LivePort::open("g0", ifindex).unwrap(), program, WorkerId(0), 1, 0).unwrap()
+    LiveQueue::open(&LivePort::open("g0", ifindex).unwrap(), program, WorkerId(0), 1).unwrap()
 }
 
 fn what_the_receiver_has_no_room_for_is_made_but_never_completed() {
     let topology = Topology::sink(Options::default());
     topology.dut.sh("ethtool -K d0 gro on");
-    let program = program(vec![udp_stream(&topology)]);
+    let program = udp_program(&topology);
     // The receiver's own thread works off veth's ring of 256 far slower than it is filled.
     topology.dut.sh("echo 1 > /sys/class/net/d0/threaded");
     let (made, count) = inside(&topology.generator, || {
@@ -315,7 +230,7 @@ fn what_the_receiver_has_no_room_for_is_made_but_never_completed() {
 fn paced_frames_leave_when_they_are_due() {
     let topology = Topology::sink(Options::default());
     topology.dut.sh("ethtool -K d0 gro on");
-    let program = program(vec![udp_stream(&topology)]);
+    let program = udp_program(&topology);
     inside(&topology.generator, || {
         let mut queue = open_g0(&program);
         queue.set_end(Instant(u64::MAX));
@@ -337,7 +252,7 @@ fn paced_frames_leave_when_they_are_due() {
 fn nothing_leaves_after_the_end() {
     let topology = Topology::sink(Options::default());
     topology.dut.sh("ethtool -K d0 gro on");
-    let program = program(vec![udp_stream(&topology)]);
+    let program = udp_program(&topology);
     inside(&topology.generator, || {
         let mut queue = open_g0(&program);
         queue.schedule_at_once(2000);

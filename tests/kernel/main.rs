@@ -8,6 +8,7 @@ mod datapath;
 mod dut;
 mod host;
 mod live;
+mod live_port;
 mod receive;
 mod ssh;
 mod topology;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     tests.extend(dut::tests());
     tests.extend(host::tests());
     tests.extend(live::tests());
+    tests.extend(live_port::tests());
     tests.extend(receive::tests());
     tests.extend(ssh::tests());
     tests.extend(topology::tests());

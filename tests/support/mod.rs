@@ -8,5 +8,6 @@ pub mod bpf;
 pub mod frames;
 pub mod harness;
 pub mod netns;
+pub mod program;
 pub mod run;
 pub mod traffic;

@@ -6,7 +6,7 @@ use std::{
     io::{BufRead, BufReader},
     net::{SocketAddr, UdpSocket},
     os::fd::AsFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::{
         Arc,
@@ -122,7 +122,21 @@ impl Capture {
         let dir = TempDir::new().expect("a scratch folder can be made");
         let file = dir.path().join("capture.pcap");
         let mut command = netns.command("tcpdump");
-        command.args(["-Z", "root", "-B", "65536", "--immediate-mode", "-U", "-s", "0", "-n", "-i", interface, "-w"]);
+        // The snap length decides how many frames the buffer holds; no frame is longer.
+        command.args([
+            "-Z",
+            "root",
+            "-B",
+            "65536",
+            "--immediate-mode",
+            "-U",
+            "-s",
+            "9216",
+            "-n",
+            "-i",
+            interface,
+            "-w",
+        ]);
         command.arg(&file).args(filter.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("tcpdump runs");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
@@ -130,6 +144,15 @@ impl Capture {
         assert!(listening, "tcpdump did not start on {interface}");
         std::thread::spawn(move || lines.for_each(drop));
         Capture { child, file, _dir: dir }
+    }
+
+    /// Waits until `frames` frames are captured, at most 5 s, then stops and returns them.
+    pub fn finish_with(self, frames: usize) -> Vec<Captured> {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while count_frames(&self.file) < frames && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.finish()
     }
 
     /// Stops, and returns what was captured.
@@ -145,6 +168,14 @@ impl Capture {
         }
         frames
     }
+}
+
+/// Whole frames in a capture that is still being written.
+fn count_frames(file: &Path) -> usize {
+    let Ok(mut reader) = File::open(file).map_err(drop).and_then(|file| PcapReader::new(file).map_err(drop)) else {
+        return 0;
+    };
+    std::iter::from_fn(|| reader.next_packet().and_then(Result::ok).map(drop)).count()
 }
 
 impl Drop for Capture {

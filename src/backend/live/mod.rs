@@ -15,5 +15,5 @@ mod sys;
 mod xmit;
 
 pub use probe::probe;
-pub use queue::{LivePort, LiveQueue};
+pub use queue::{LivePort, LiveQueue, MAX_BUF_LEN};
 pub use xmit::XmitCount;

@@ -4,21 +4,25 @@
 //! the counters. A call never outlives its slots, so no signal is needed to stop it.
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs, io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::MetadataExt,
     },
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
     },
 };
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{
     hold::Hold,
     layout::{Head, Layout, RING, RING_DUE, RING_STREAM, StreamLayout},
     lower::{MapFds, XDP_TX, lower},
+    probe::probe,
     sys::{self, SharedMap},
     xmit::{MAX_CPUS, XmitCount, XmitCounter},
 };
@@ -29,99 +33,157 @@ use crate::{
     program::TxProgram,
 };
 
+/// Longest frame that fits a page beside what the kernel keeps there, in bytes without FCS (x86-64, 4 KiB pages).
+pub const MAX_BUF_LEN: usize = 3392;
+
 /// A port opened for live frames: counts what its driver takes.
+#[derive(Debug)]
 pub struct LivePort {
     name: String,
     ifindex: u32,
     xmit: XmitCounter,
+    /// CPUs that have a worker.
+    cpus: Mutex<BTreeSet<usize>>,
 }
 
 impl LivePort {
-    /// Opens interface `name` (number `ifindex`) of the calling thread's network namespace.
+    /// Opens interface `name` (number `ifindex`) of the calling thread's network namespace, after [`probe`].
     ///
     /// # Errors
-    /// Without privilege, or if the kernel cannot count live frames (see the message).
+    /// Why live frames cannot be had here: kernel, privilege, driver.
     pub fn open(name: &str, ifindex: u32) -> Result<Arc<LivePort>> {
+        probe(name, ifindex)?;
         let netns = fs::metadata("/proc/thread-self/ns/net")
             .map_err(|cause| Error::environment("look at", "the network namespace").os(&cause))?;
         let xmit = XmitCounter::new(ifindex, netns.ino() as u32)?;
-        Ok(Arc::new(LivePort { name: name.to_owned(), ifindex, xmit }))
+        Ok(Arc::new(LivePort { name: name.to_owned(), ifindex, xmit, cpus: Mutex::default() }))
+    }
+
+    /// Takes a CPU for the calling thread, of those it may run on, and pins it there: live frames are counted by CPU, so each
+    /// worker must have one of its own.
+    fn claim_cpu(&self) -> Result<usize> {
+        let pin = || -> rustix::io::Result<Option<usize>> {
+            let may = sched_getaffinity(None)?;
+            let mut taken = self.cpus.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(cpu) = (0..MAX_CPUS).find(|&cpu| may.is_set(cpu) && !taken.contains(&cpu)) else {
+                return Ok(None);
+            };
+            let mut own = CpuSet::new();
+            own.set(cpu);
+            sched_setaffinity(None, &own)?;
+            taken.insert(cpu);
+            Ok(Some(cpu))
+        };
+        let refused = Error::environment("send live frames through", &self.name)
+            .remedy("use fewer workers, more CPUs or --backend xsk");
+        match pin() {
+            Ok(Some(cpu)) => Ok(cpu),
+            Ok(None) => {
+                Err(refused.because("each worker needs a CPU of its own, and those it may use have one already"))
+            }
+            Err(cause) => Err(refused.os(&cause.into())),
+        }
     }
 }
 
 /// One worker's generated program and its state.
+#[derive(Debug)]
 pub struct LiveQueue {
     port: Arc<LivePort>,
-    program: OwnedFd,
-    _hold: Hold,
-    state: SharedMap,
-    streams: Vec<u32>,
-    first_index: u64,
-    workers: u64,
-    frame: Vec<u8>,
     cpu: usize,
+    worker: WorkerId,
+    workers: u16,
+    loaded: Loaded,
     before: XmitCount,
     filled: u64,
     /// No ring entry has a due time or names another stream than the first.
     is_plain: bool,
 }
 
-impl LiveQueue {
-    /// Lowers the program for worker `worker` of `workers` and loads it. The calling thread, in the port's network
-    /// namespace, must already be pinned to `cpu`.
-    ///
-    /// # Errors
-    /// What cannot be lowered, by name; a program that the kernel refuses.
-    pub fn open(
-        port: &Arc<LivePort>,
-        program: &TxProgram,
-        worker: WorkerId,
-        workers: u16,
-        cpu: usize,
-    ) -> Result<LiveQueue> {
-        let failed = |operation: &'static str, cause: &std::io::Error| {
-            let remedy = match cause.raw_os_error() {
-                Some(libc::EPERM) => "run as root or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN",
-                _ => "use --backend xsk",
-            };
-            Error::environment(operation, format!("the live program of {} {worker}", port.name))
-                .os(cause)
-                .remedy(remedy)
+/// A program in the kernel with its maps.
+#[derive(Debug)]
+struct Loaded {
+    program: OwnedFd,
+    _hold: Hold,
+    state: SharedMap,
+    /// The state as it is before the first frame.
+    at_start: Box<[u8]>,
+    /// Where each stream's counters stand in the state.
+    streams: Box<[u32]>,
+    /// What the pages start as; never sent as it is.
+    frame: Box<[u8]>,
+}
+
+impl Loaded {
+    fn new(port: &str, program: &TxProgram, worker: WorkerId, workers: u16) -> Result<Loaded> {
+        let failed = |operation: &'static str| {
+            move |cause: io::Error| {
+                let remedy = match cause.raw_os_error() {
+                    Some(libc::EPERM) => "run as root or with CAP_BPF, CAP_NET_ADMIN and CAP_SYS_ADMIN",
+                    _ => "use --backend xsk",
+                };
+                Error::environment(operation, format!("the live program of {port} {worker}")).os(&cause).remedy(remedy)
+            }
         };
-        if cpu >= MAX_CPUS {
-            return Err(Error::environment("count live frames on", format!("CPU {cpu}"))
-                .because(format!("only CPUs below {MAX_CPUS} are counted"))
-                .remedy("use --backend xsk"));
-        }
         let layout = Layout::new(program, worker, workers)?;
-        let constants = sys::constants_map(&layout.constants).map_err(|cause| failed("make maps for", &cause))?;
-        let state = SharedMap::new(&layout.state).map_err(|cause| failed("make maps for", &cause))?;
-        let maps = MapFds { state: state.as_raw_fd(), constants: std::os::fd::AsRawFd::as_raw_fd(&constants) };
-        let loaded = sys::load(&lower(program, &layout, maps)).map_err(|cause| failed("load", &cause))?;
-        let hold = Hold::new(&loaded).map_err(|cause| failed("hold", &cause))?;
-        Ok(LiveQueue {
-            before: port.xmit.on_cpu(cpu),
-            port: port.clone(),
+        let constants = sys::constants_map(&layout.constants).map_err(failed("make maps for"))?;
+        let state = SharedMap::new(&layout.state).map_err(failed("make maps for"))?;
+        let maps = MapFds { state: state.as_raw_fd(), constants: constants.as_raw_fd() };
+        let loaded = sys::load(&lower(program, &layout, maps)).map_err(failed("load"))?;
+        Ok(Loaded {
+            _hold: Hold::new(&loaded).map_err(failed("hold"))?,
             program: loaded,
-            _hold: hold,
             state,
+            at_start: layout.state.into(),
             streams: layout.streams.iter().map(|stream| stream.state).collect(),
-            first_index: u64::from(worker.0),
-            workers: u64::from(workers),
-            frame: vec![0; program.max_buf_len()],
-            cpu,
-            filled: 0,
-            is_plain: true,
+            frame: vec![0; program.max_buf_len()].into(),
         })
     }
 
     fn head(&self) -> &Head {
         &self.state.slice::<Head>(0, 1)[0]
     }
+}
+
+impl LiveQueue {
+    /// Lowers the program for worker `worker` of `workers` and loads it. The calling thread must be in the port's network
+    /// namespace; it is pinned to one of the CPUs it may run on.
+    ///
+    /// # Errors
+    /// What cannot be lowered, by name; a program that the kernel refuses; a CPU that has a worker already.
+    pub fn open(port: &Arc<LivePort>, program: &TxProgram, worker: WorkerId, workers: u16) -> Result<LiveQueue> {
+        let loaded = Loaded::new(&port.name, program, worker, workers)?;
+        let cpu = port.claim_cpu()?;
+        let before = port.xmit.on_cpu(cpu);
+        Ok(LiveQueue { port: port.clone(), cpu, worker, workers, loaded, before, filled: 0, is_plain: true })
+    }
+
+    /// Replaces the program, as if opened with this one.
+    ///
+    /// # Errors
+    /// As [`LiveQueue::open`]; the former program stays.
+    pub fn load(&mut self, program: &TxProgram) -> Result<()> {
+        self.loaded = Loaded::new(&self.port.name, program, self.worker, self.workers)?;
+        self.rewind();
+        Ok(())
+    }
+
+    /// The CPU that it is pinned to.
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Forgets what is scheduled and starts over with the worker's first frame; counts start at 0.
+    pub fn rewind(&mut self) {
+        self.loaded.state.fill(&self.loaded.at_start);
+        (self.filled, self.is_plain) = (0, true);
+        self.before = self.port.xmit.on_cpu(self.cpu);
+    }
 
     /// Free entries of the schedule ring.
+    #[inline]
     pub fn room(&self) -> usize {
-        RING - self.pending() as usize
+        RING.saturating_sub(self.pending() as usize)
     }
 
     /// Scheduled frames that are not made yet.
@@ -135,26 +197,27 @@ impl LiveQueue {
     pub fn schedule(&mut self, stream: u16, due: Instant) {
         debug_assert!(self.room() > 0);
         let entry = self.filled as usize % RING;
-        self.state.slice::<AtomicU16>(RING_STREAM, RING)[entry].store(stream, Relaxed);
-        self.state.slice::<AtomicU64>(RING_DUE, RING)[entry].store(due.0, Relaxed);
+        self.loaded.state.slice::<AtomicU16>(RING_STREAM, RING)[entry].store(stream, Relaxed);
+        self.loaded.state.slice::<AtomicU64>(RING_DUE, RING)[entry].store(due.0, Relaxed);
         self.is_plain &= stream == 0 && due.0 == 0;
         self.filled += 1;
     }
 
-    /// Schedules as many frames of the only stream as there is room for but at most `frames`, at once; returns how many.
+    /// Schedules `frames` frames of the program's first stream, at once; returns how many it could take: all of them as long
+    /// as nothing else was ever scheduled, because then every ring entry says just that.
     pub fn schedule_at_once(&mut self, frames: u64) -> u64 {
-        let frames = frames.min(self.room() as u64);
         if self.is_plain {
-            self.filled += frames; // every entry already says: first stream, at once
-        } else {
-            (0..frames).for_each(|_| self.schedule(0, Instant(0)));
+            self.filled += frames;
+            return frames;
         }
+        let frames = frames.min(self.room() as u64);
+        (0..frames).for_each(|_| self.schedule(0, Instant(0)));
         frames
     }
 
     /// Sets the time from which on nothing leaves any more.
     pub fn set_end(&mut self, end: Instant) {
-        self.head().end_ns.store(end.0, Relaxed);
+        self.loaded.head().end_ns.store(end.0, Relaxed);
     }
 
     /// Runs the program for `slots` slots, each of which sends one frame or, if none is due, waits about 0.1 µs.
@@ -164,12 +227,14 @@ impl LiveQueue {
     /// # Errors
     /// The kernel refuses to run it (the device is gone). A signal only shortens the call.
     pub fn run(&mut self, slots: u32, batch: u32) -> Result<()> {
-        self.head().filled.store(self.filled, Relaxed);
-        match sys::run_live(self.program.as_fd(), self.port.ifindex, &self.frame, slots, batch) {
+        self.loaded.head().filled.store(self.filled, Relaxed);
+        match sys::run_live(self.loaded.program.as_fd(), self.port.ifindex, &self.loaded.frame, slots, batch) {
             Err(cause) if cause.raw_os_error() != Some(libc::EINTR) => {
-                Err(Error::environment("send live frames through", &self.port.name)
-                    .os(&cause)
-                    .remedy("see whether the interface still exists"))
+                let failed = Error::environment("send live frames through", &self.port.name).os(&cause);
+                Err(match cause.raw_os_error() {
+                    Some(libc::ENODEV) => failed.remedy("the interface was removed; its counts up to there stand"),
+                    _ => failed,
+                })
             }
             _ => Ok(()),
         }
@@ -180,29 +245,36 @@ impl LiveQueue {
     /// # Errors
     /// The kernel refuses to run the program.
     pub fn preview(&mut self, page: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.head().filled.store(self.filled, Relaxed);
-        let (verdict, frame) = sys::run_once(self.program.as_fd(), page)
+        self.loaded.head().filled.store(self.filled, Relaxed);
+        let (verdict, frame) = sys::run_once(self.loaded.program.as_fd(), page)
             .map_err(|cause| Error::environment("preview a live frame of", &self.port.name).os(&cause))?;
         Ok((verdict == XDP_TX as u32).then_some(frame))
     }
 
-    /// Frames made and handed to the device's queue since opening: offered.
+    /// Frames made and handed to the device's queue since opening or rewinding: offered.
     pub fn made(&self) -> u64 {
-        self.head().made.load(Relaxed)
+        self.loaded.head().made.load(Relaxed)
     }
 
     /// Frames of one stream made so far, by its position in the program.
     pub fn made_of(&self, stream: usize) -> u64 {
-        let at = self.streams[stream] as usize + StreamLayout::INDEX as usize;
-        (self.state.slice::<AtomicU64>(at, 1)[0].load(Relaxed) - self.first_index) / self.workers
+        let at = self.loaded.streams[stream] as usize + StreamLayout::INDEX as usize;
+        (self.loaded.state.slice::<AtomicU64>(at, 1)[0].load(Relaxed) - u64::from(self.worker.0))
+            / u64::from(self.workers)
     }
 
-    /// What the driver took (completed) and what it did not, since opening.
+    /// What the driver took (completed) and what it did not, since opening or rewinding.
     pub fn transmitted(&self) -> XmitCount {
         let now = self.port.xmit.on_cpu(self.cpu);
         XmitCount {
             sent_frames: now.sent_frames - self.before.sent_frames,
             dropped_frames: now.dropped_frames - self.before.dropped_frames,
         }
+    }
+}
+
+impl Drop for LiveQueue {
+    fn drop(&mut self) {
+        self.port.cpus.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.cpu);
     }
 }

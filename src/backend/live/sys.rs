@@ -68,10 +68,16 @@ unsafe impl Sync for SharedMap {}
 impl SharedMap {
     /// Makes one with this content.
     pub(super) fn new(content: &[u8]) -> io::Result<SharedMap> {
-        let map = SharedMap::of(one_value_map(content.len(), bpf::BPF_F_MMAPABLE)?, content.len())?;
-        // SAFETY: the mapping is at least as long as the content, writable, and no program uses the map yet.
-        unsafe { ptr::copy_nonoverlapping(content.as_ptr(), map.memory.as_ptr().cast(), content.len()) };
+        let mut map = SharedMap::of(one_value_map(content.len(), bpf::BPF_F_MMAPABLE)?, content.len())?;
+        map.fill(content);
         Ok(map)
+    }
+
+    /// Overwrites the value from its start; no program may be running on it.
+    pub(super) fn fill(&mut self, content: &[u8]) {
+        assert!(content.len() <= self.mapped_bytes);
+        // SAFETY: the mapping is writable and, as just checked, long enough; `&mut self` excludes borrows of it.
+        unsafe { ptr::copy_nonoverlapping(content.as_ptr(), self.memory.as_ptr().cast(), content.len()) };
     }
 
     /// Maps the value of a map made with BPF_F_MMAPABLE; its address is a multiple of the page size.

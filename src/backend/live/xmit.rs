@@ -42,6 +42,7 @@ pub struct XmitCount {
 }
 
 /// The attached program; detached when dropped or when the process dies.
+#[derive(Debug)]
 pub(super) struct XmitCounter {
     _link: Link,
     counts: SharedMap,
