@@ -28,10 +28,16 @@ pub(super) fn read(
         return Err(source.fail(node.at, format!("{} streams; 1…{MAX_STREAMS} are possible", items.len())));
     }
     let mut nexts: Vec<Option<&Node>> = Vec::with_capacity(items.len());
+    let mut captured_bytes = 0;
     for (index, item) in items.iter().enumerate() {
         let (stream, next) = stream(source, item, index, profile, size, read)?;
         if let Some(twin) = profile.streams.iter().find(|other| other.name == stream.name) {
             let cause = format!("stream `{}` has the name of the one in line {}", stream.name, twin.at.line);
+            return Err(source.fail(stream.at, cause));
+        }
+        captured_bytes += stream.capture.iter().flat_map(|c| &c.frames).map(|frame| frame.len).sum::<usize>();
+        if captured_bytes > capture::MAX_CAPTURE_BYTES {
+            let cause = format!("the capture files together have more than {} MiB", capture::MAX_CAPTURE_BYTES >> 20);
             return Err(source.fail(stream.at, cause));
         }
         profile.streams.push(stream);

@@ -15,10 +15,13 @@ use crate::{
     caveat::{Caveat, Code},
     error::{Error, Result},
     ids::{PortId, StreamId},
-    profile::{Header, ModeConfig, PortConfig, Profile, SizeItem, StreamConfig, Values},
+    profile::{Header, ModeConfig, PortConfig, Profile, SizeItem, StreamConfig, Values, capture::MAX_CAPTURE_BYTES},
     units::{FrameLen, MeanFrame, Rate},
     wire::layer::LayerKind,
 };
+
+/// Most bytes of all templates together; beyond it no cache and no BPF map would hold them anyway.
+const MAX_TEMPLATE_BYTES: usize = 2 * MAX_CAPTURE_BYTES;
 
 /// What only the machine knows about a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +115,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
     };
     let placeholder = |port| facts.get(port).copied().unwrap_or(PortFacts::placeholder(port));
     let mut streams = Vec::with_capacity(profile.streams.len());
+    let mut template_bytes = 0;
     for (index, stream) in profile.streams.iter().enumerate() {
         let facts = placeholder(stream.port);
         let compiled_stream = compile_stream(profile, stream, StreamId(index as u16), &facts, run_tag, seed)?;
@@ -119,6 +123,12 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         compiled.headers.push(compiled_stream.stack.iter().map(|header| header.kind).collect());
         compiled.min_sizes.push(compiled_stream.min_sizes);
         compiled.caveats.extend(compiled_stream.caveats);
+        template_bytes += compiled_stream.program.templates.iter().map(|template| template.bytes.len()).sum::<usize>();
+        if template_bytes > MAX_TEMPLATE_BYTES {
+            return Err(stream_error(profile, stream)
+                .because(format!("the profile's frames take more than {} MiB", MAX_TEMPLATE_BYTES >> 20))
+                .remedy("use fewer streams, sizes or captured frames"));
+        }
         streams.push(compiled_stream.program);
     }
     for port in 0..profile.ports.len() {
@@ -150,6 +160,10 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         check_mtu(profile, port, &program, &facts)?;
         compiled.load_fps.push(load);
         compiled.programs.push(program);
+    }
+    for on_link in &mut compiled.on_link {
+        on_link.ranges.sort_unstable();
+        on_link.ranges.dedup();
     }
     port_caveats(profile, &placeholder, &mut compiled);
     Ok(compiled)
@@ -350,9 +364,7 @@ fn note_addresses(compiled: &mut Compiled, profile: &Profile, stream: &StreamCon
             values => vec![values.bounds()],
         };
         for (first, last) in ranges {
-            if let Some(range) = within_subnet(&profile.ports[port], ip.kind, first, last)
-                && !compiled.on_link[port].ranges.contains(&range)
-            {
+            if let Some(range) = within_subnet(&profile.ports[port], ip.kind, first, last) {
                 compiled.on_link[port].ranges.push(range);
             }
         }
