@@ -54,7 +54,7 @@ pub struct Measure {
 /// How a value differs from the reference's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
-    /// (value − reference) / reference.
+    /// (value − reference) / reference; infinite where no load met the goal in the reference.
     pub ratio: f64,
     /// The ranges do not touch; `None` = not to be told.
     pub exceeds_spread: Option<bool>,
@@ -64,10 +64,11 @@ impl Row {
     /// The difference of result `index` from the first.
     pub fn difference(&self, index: usize) -> Option<Difference> {
         let (reference, value) = (self.values[0]?, self.values[index]?);
-        if reference.fps == 0 {
-            return None;
-        }
-        let ratio = (value.fps as f64 - reference.fps as f64) / reference.fps as f64;
+        let ratio = match (reference.fps, value.fps) {
+            (0, 0) => 0.0,
+            (0, _) => f64::INFINITY,
+            (reference, value) => (value as f64 - reference as f64) / reference as f64,
+        };
         let ranges = reference.spread.zip(value.spread);
         let exceeds_spread = ranges.map(|(a, b)| a.1 < b.0 || b.1 < a.0);
         Some(Difference { ratio, exceeds_spread })
@@ -267,6 +268,9 @@ fn place(row: &Row) -> String {
 }
 
 fn signed_percent(ratio: f64) -> String {
+    if ratio.is_infinite() {
+        return "–".to_owned();
+    }
     let rounded = (ratio * 1_000.0).round() / 1_000.0;
     if rounded > 0.0 { format!("+{}", human::percent(rounded)) } else { human::percent(rounded) }
 }
@@ -282,14 +286,7 @@ fn summary(names: &[&str], rows: &[Row]) -> Vec<(Tone, String)> {
             let Some(Difference { ratio, exceeds_spread: Some(exceeds) }) = row.difference(index) else { continue };
             judged += 1;
             if exceeds {
-                let direction = if ratio > 0.0 { "higher" } else { "lower" };
-                let by = human::percent((ratio.abs() * 1_000.0).round() / 1_000.0);
-                let text = format!(
-                    "{}, {}: {name} is {by} {direction} than {}, more than the spread.",
-                    place(row),
-                    row.quantity,
-                    names[0]
-                );
+                let text = format!("{}, {}: {}.", place(row), row.quantity, difference_in_words(ratio, name, names[0]));
                 sentences.push((if ratio > 0.0 { Tone::Good } else { Tone::Bad }, text));
             }
         }
@@ -301,6 +298,18 @@ fn summary(names: &[&str], rows: &[Row]) -> Vec<(Tone, String)> {
     };
     sentences.insert(0, (Tone::Plain, text));
     sentences
+}
+
+fn difference_in_words(ratio: f64, name: &str, reference: &str) -> String {
+    if ratio <= -1.0 {
+        return format!("no load meets the goal in {name}, one does in {reference}");
+    }
+    if ratio.is_infinite() {
+        return format!("a load meets the goal in {name}, none does in {reference}");
+    }
+    let direction = if ratio > 0.0 { "higher" } else { "lower" };
+    let by = human::percent((ratio.abs() * 1_000.0).round() / 1_000.0);
+    format!("{name} is {by} {direction} than {reference}, more than the spread")
 }
 
 /// Lower bounds of the first goal over frame sizes, a line a result; nothing for sweeps and runs.
@@ -355,7 +364,8 @@ pub fn csv(results: &[Named<'_>]) -> Vec<u8> {
             cells.push(value.map(|value| value.fps.to_string()).unwrap_or_default());
             if index > 0 {
                 let difference = row.difference(index);
-                cells.push(difference.map(|difference| difference.ratio.to_string()).unwrap_or_default());
+                let ratio = difference.map(|difference| difference.ratio).filter(|ratio| ratio.is_finite());
+                cells.push(ratio.map(|ratio| ratio.to_string()).unwrap_or_default());
                 let exceeds = difference.and_then(|difference| difference.exceeds_spread);
                 cells.push(exceeds.map(|exceeds| exceeds.to_string()).unwrap_or_default());
             }
@@ -395,6 +405,7 @@ mod tests {
             assert!((difference.ratio - ratio).abs() < 1e-12);
         }
         assert_eq!(row(vec![reference, None]).difference(1), None);
-        assert_eq!(row(vec![measure(0, None), reference]).difference(1), None);
+        let from_none = row(vec![measure(0, Some((0.0, 100.0))), reference]).difference(1);
+        assert_eq!(from_none, Some(Difference { ratio: f64::INFINITY, exceeds_spread: Some(true) }));
     }
 }
