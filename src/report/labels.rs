@@ -114,6 +114,9 @@ pub fn mean_frame(file: &ResultFile, frame_size: &Value) -> Option<MeanFrame> {
     if let Some(bytes) = frame_size.as_u64() {
         return FrameLen::new(bytes).map(MeanFrame::of);
     }
-    let trial = file.trials.iter().find(|trial| trial.frame_size == *frame_size && trial.completed_frames > 0)?;
-    Some(MeanFrame { bytes: trial.tx_bytes, frames: trial.completed_frames })
+    let trials = file.trials.iter().filter(|trial| trial.frame_size == *frame_size);
+    let (bytes, frames) = trials.fold((0, 0), |(bytes, frames), trial| {
+        (trial.tx_bytes.saturating_add(bytes), trial.completed_frames.saturating_add(frames))
+    });
+    (frames > 0).then_some(MeanFrame { bytes, frames })
 }
