@@ -177,6 +177,8 @@ const COMPILE_MISTAKES: &[(&str, &[&str])] = &[
         &["never starts again"],
     ),
     ("rate: 50%", &["link speed is unknown", "link_speed"]),
+    ("rate: 9999999gpps", &["no link carries"]),
+    ("streams: [{rate: 9999999gpps}]", &["no link carries"]),
     ("streams: [{rate: 1kpps}, {name: b}]", &["none", "each a share"]),
     ("streams: [{headers: [vlan, udp]}]", &["vlan", "id"]),
 ];
@@ -273,6 +275,33 @@ fn the_other_direction_swaps_addresses_and_keeps_ports() {
     assert_eq!(back.name, "udp-64-back");
     let mut alone = profile::parse("ports: [{interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}]", "p").unwrap();
     assert!(alone.set_bidirectional().unwrap_err().to_string().contains("no port receives it"));
+}
+
+#[test]
+fn a_port_is_tagged_like_its_streams() {
+    let tags = |headers: &str| {
+        let text = format!("ports: [{{interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}}]\nstreams: {headers}\n");
+        let profile = profile::parse(&text, "p").unwrap_or_else(|error| panic!("{error}"));
+        profile.ports[0].vlans.iter().map(|tag| (tag.tpid, tag.id)).collect::<Vec<_>>()
+    };
+    assert_eq!(tags("[{headers: [{vlan: 100}, udp]}]"), [(0x8100, 100)]);
+    assert_eq!(tags("[{headers: [ethernet, {vlan: 200}, {vlan: 100}, udp]}]"), [(0x88A8, 200), (0x8100, 100)]);
+    assert_eq!(tags("[{headers: [{vlan: {id: 1-9}}, udp]}]"), []);
+    assert_eq!(tags("[{headers: [{vlan: 100}, udp]}, {headers: [udp]}]"), []);
+    let text = "ports: [{interface: a, src_ip: 10.1.0.2, default_gw: 10.1.0.1}, {interface: b, src_ip: 10.2.0.2}]
+bidirectional: true
+streams: [{headers: [{vlan: 100}, udp]}]";
+    let profile = profile::parse(text, "p").unwrap();
+    assert_eq!(profile.ports[1].vlans.len(), 1, "the way back is tagged too");
+}
+
+#[test]
+fn four_ports_are_two_pairs() {
+    let text = "interfaces: [a, b, c, d]\nport_info: [{ip: 1.1.1.1}, {ip: 1.1.2.1}, {ip: 1.1.3.1}, {ip: 1.1.4.1}]\n";
+    let ports = |_: &Path| Ok(text.as_bytes().to_vec());
+    let text = "ports: x\nstreams: [{port: 0}, {port: 1}, {port: 2}, {port: d}]\n";
+    let profile = profile::parse_with(text, "p", &ports).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(profile.streams.iter().map(|s| s.rx_port).collect::<Vec<_>>(), [Some(1), Some(0), Some(3), Some(2)]);
 }
 
 #[test]

@@ -3,11 +3,7 @@
 //! Pure. A cut tail, frames cut by the snap length and clocks that run backwards are said, never hidden; a foreign link type,
 //! an impossible length and a file without a frame are errors. Does not change frames: `program::compile_capture` does.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use pcap_file::{
     DataLink, PcapError, TsResolution,
@@ -426,10 +422,5 @@ impl CaptureConfig {
         let last = self.frames.last().map_or(0, |frame| frame.due_ns);
         let gaps = (self.frames.len() as u64).saturating_sub(1).max(1);
         last.saturating_add(last / gaps).max(1)
-    }
-
-    /// The file's name.
-    pub fn name(&self) -> &Path {
-        &self.file
     }
 }

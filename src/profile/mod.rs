@@ -49,7 +49,7 @@ pub struct Profile {
     pub dut: Option<DutConfig>,
     /// Seed of everything random.
     pub seed: u64,
-    /// Load per port, over the streams' own rates.
+    /// Load per port, over the streams' own rates and over the recorded times of captures.
     pub rate: Option<Rate>,
     /// How long a trial lasts, in nanoseconds.
     pub duration_ns: Option<u64>,
@@ -61,8 +61,6 @@ pub struct Profile {
     pub bidirectional: bool,
     /// Values of the source L4 port where a stream does not say (64: RSS needs flows).
     pub flows: u64,
-    /// Places that differ from what was probably meant; for `check` and the report.
-    pub notes: Vec<String>,
 }
 
 /// One network interface of the generator.
@@ -158,8 +156,14 @@ impl Profile {
         }
         let mut mirrors = Vec::with_capacity(self.streams.len());
         for stream in &self.streams {
+            let failed = || Error::usage("mirror", format!("stream {} of {}", stream.name, self.file));
+            if stream.capture.is_some() {
+                return Err(failed()
+                    .because("a capture file has no other direction")
+                    .remedy("write a second stream with the other port and its own rewrite"));
+            }
             mirrors.push(mirror(stream, self.streams.len()).ok_or_else(|| {
-                Error::usage("mirror", format!("stream {} of {}", stream.name, self.file))
+                failed()
                     .because("no port receives it, so there is no way back")
                     .remedy("name two ports, or do without bidirectional")
             })?);
@@ -168,7 +172,15 @@ impl Profile {
             return Err(Error::usage("mirror", &self.file).because(format!("more than {MAX_STREAMS} streams")));
         }
         self.streams.append(&mut mirrors);
+        read::tag_ports(self);
         Ok(())
+    }
+
+    /// The port that receives what `port` sends if nobody says: its partner in pairs (0 and 1, 2 and 3, …) of real ports.
+    fn partner(&self, port: usize) -> Option<usize> {
+        let real: Vec<usize> = self.real_ports().collect();
+        let position = real.iter().position(|&other| other == port)?;
+        real.get(position ^ 1).or_else(|| real.iter().find(|&&other| other != port)).copied()
     }
 
     /// Positions of the ports that are really there.

@@ -3,14 +3,18 @@
 //! Pure. Each key is asked for once; what nobody asked for is an error with the nearest valid key.
 
 use super::{
-    DutConfig, MAX_PORTS, PortConfig, Profile, ReadFile, SizeMix, beside,
+    DutConfig, MAX_PORTS, PortConfig, Profile, ReadFile, SizeMix, VlanTag, beside,
     node::{Kind, Node, Section, Source, suggest},
     ports,
-    stream::{Header, ModeConfig, StreamConfig},
+    stream::{Header, ModeConfig, StreamConfig, Values},
     streams::{self, duration_ns, rate},
     text_of, trex,
 };
-use crate::{error::Result, units::FrameLen, wire::layer::LayerKind};
+use crate::{
+    error::Result,
+    units::FrameLen,
+    wire::layer::{LayerKind, TPID_SERVICE},
+};
 
 /// Parses the text of a profile or of a TRex configuration.
 pub(super) fn profile(text: &str, file: &str, read: ReadFile<'_>) -> Result<Profile> {
@@ -28,7 +32,6 @@ pub(super) fn profile(text: &str, file: &str, read: ReadFile<'_>) -> Result<Prof
         workers: None,
         bidirectional: false,
         flows: 64,
-        notes: Vec::new(),
     };
     if let Some(node) = trex::configuration(&root) {
         profile.ports = trex::trex_ports(&source, node)?;
@@ -69,7 +72,10 @@ pub(super) fn profile(text: &str, file: &str, read: ReadFile<'_>) -> Result<Prof
     map.finish()?;
     check_ports(&source, &profile.ports)?;
     match streams {
-        Some(node) => streams::read(&source, node, &mut profile, &size, read)?,
+        Some(node) => {
+            streams::read(&source, node, &mut profile, &size, read)?;
+            tag_ports(&mut profile);
+        }
         None => profile.streams.push(default_stream(&source, &profile, size)?),
     }
     if both {
@@ -145,14 +151,14 @@ fn check_ports(source: &Source<'_>, ports: &[PortConfig]) -> Result<()> {
 
 /// From the first port to the second port's address, or to the gateway of the only one: UDP to port 9, flows by source port.
 fn default_stream(source: &Source<'_>, profile: &Profile, size: SizeMix) -> Result<StreamConfig> {
-    let mut real = profile.real_ports();
-    let port = real.next().ok_or_else(|| source.fail(Default::default(), "no port with an interface"))?;
+    let port =
+        profile.real_ports().next().ok_or_else(|| source.fail(Default::default(), "no port with an interface"))?;
     let at = profile.ports[port].at;
     Ok(StreamConfig {
         at,
         name: "default".to_owned(),
         port,
-        rx_port: real.next(),
+        rx_port: profile.partner(port),
         headers: vec![Header::new(LayerKind::Udp, at)],
         capture: None,
         size,
@@ -165,6 +171,34 @@ fn default_stream(source: &Source<'_>, profile: &Profile, size: SizeMix) -> Resu
         self_start: true,
         track: true,
     })
+}
+
+/// A port without tags whose streams all carry the same ones is tagged like them, so that its ARP and ND are too.
+pub(super) fn tag_ports(profile: &mut Profile) {
+    for port in 0..profile.ports.len() {
+        let mut tags = profile.streams.iter().filter(|stream| stream.port == port).map(stream_tags);
+        let Some(Some(first)) = tags.next() else { continue };
+        if profile.ports[port].vlans.is_empty() && tags.all(|other| other.as_ref() == Some(&first)) {
+            profile.ports[port].vlans = first;
+        }
+    }
+}
+
+/// The outer tags of a stream's headers, if they never vary.
+fn stream_tags(stream: &StreamConfig) -> Option<Vec<VlanTag>> {
+    let outer = stream.headers.iter().skip_while(|header| header.kind == LayerKind::Ethernet);
+    let tags: Vec<&Header> = outer.take_while(|header| header.kind == LayerKind::Vlan).collect();
+    let fixed = |header: &Header, name, default: u16| match header.field(name).map(|vary| &vary.values) {
+        None => Some(default),
+        Some(Values::Fixed(value)) => Some(*value as u16),
+        Some(_) => None,
+    };
+    let tag = |(index, header): (usize, &&Header)| {
+        let tpid = if index + 1 < tags.len() { TPID_SERVICE } else { 0x8100 };
+        let id = fixed(header, "id", 0)?;
+        Some(VlanTag { tpid: fixed(header, "tpid", tpid)?, id, pcp: fixed(header, "pcp", 0)? as u8 })
+    };
+    tags.iter().enumerate().map(tag).collect()
 }
 
 fn dut(source: &Source<'_>, node: &Node) -> Result<DutConfig> {

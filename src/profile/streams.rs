@@ -107,7 +107,7 @@ fn stream<'n>(
     let rx_port = match map.take(&["rx_port", "to"])? {
         Some(node) if matches!(&node.kind, Kind::Scalar(text) if text == "none") => None,
         Some(node) => Some(port_position(source, node, profile)?),
-        None => profile.real_ports().find(|&other| other != port),
+        None => profile.partner(port),
     };
     let capture = match map.take(&["pcap", "capture"])? {
         Some(node) => Some(capture::read(source, node, read)?),

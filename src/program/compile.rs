@@ -23,6 +23,9 @@ use crate::{
 /// Most bytes of all templates together; beyond it no cache and no BPF map would hold them anyway.
 const MAX_TEMPLATE_BYTES: usize = 2 * MAX_CAPTURE_BYTES;
 
+/// Highest rate, in frames/s: beyond every link, and far from where sums of rates overflow.
+const MAX_FPS: u64 = 1_000_000_000_000;
+
 /// What only the machine knows about a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortFacts {
@@ -150,11 +153,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
             program.streams.push(stream);
         }
         let load = match profile.rate {
-            Some(rate) => rate.to_fps(program.mean_frame(), link_bps).map_err(|error| {
-                Error::usage("use", format!("rate {rate} on {}", profile.ports[port].interface))
-                    .because(error)
-                    .remedy("write an absolute rate, or link_speed: in the port")
-            })?,
+            Some(rate) => load_of(rate, &program, link_bps)?,
             None => weights.total_fps,
         };
         check_mtu(profile, port, &program, &facts)?;
@@ -194,7 +193,7 @@ fn compile_stream(
     let headers = compile_stack::complete(profile, stream, facts)?;
     let stream_seed = random_value(seed, id.0.into(), u64::MAX);
     let stack = Stack::new(&headers, stream_seed).map_err(|cause| stream_error(profile, stream).because(cause))?;
-    let min_sizes = stack.min_sizes();
+    let min_sizes = stack.min_sizes(id.0);
     let mut templates: Vec<Template> = Vec::new();
     let mut pattern = Vec::with_capacity(stream.size.pattern.len());
     for item in &stream.size.pattern {
@@ -287,6 +286,9 @@ fn weights(profile: &Profile, of_port: &[usize], compiled: &[StreamProgram], lin
             stream_error(profile, stream).because(error).remedy("write an absolute rate, or link_speed: in the port")
         })?;
         match fps {
+            Some(fps) if fps > MAX_FPS => {
+                return Err(stream_error(profile, stream).because(format!("no link carries {rate}")));
+            }
             Some(fps) => shares.push(fps),
             None if of_port.len() == 1 => return Ok(Weights { shares: vec![1], total_fps: None }),
             None => {
@@ -418,11 +420,14 @@ fn port_caveats(profile: &Profile, facts: &dyn Fn(usize) -> PortFacts, compiled:
 /// The load of a rate for one program of a compiled profile, in frames/s; `None` = as fast as possible.
 ///
 /// # Errors
-/// A share of an unknown link speed.
+/// A share of an unknown link speed, or more than any link carries.
 pub fn load_of(rate: Rate, program: &TxProgram, link_bps: Option<u64>) -> Result<Option<u64>> {
-    rate.to_fps(program.mean_frame(), link_bps).map_err(|error| {
-        Error::usage("use", format!("rate {rate}"))
-            .because(error)
-            .remedy("write an absolute rate such as 1mpps, or link_speed: in the port")
-    })
+    let failed = || Error::usage("use", format!("rate {rate}"));
+    match rate.to_fps(program.mean_frame(), link_bps) {
+        Ok(Some(fps)) if fps > MAX_FPS => Err(failed().because("no link carries so much")),
+        Ok(fps) => Ok(fps),
+        Err(error) => {
+            Err(failed().because(error).remedy("write an absolute rate such as 1mpps, or link_speed: in the port"))
+        }
+    }
 }

@@ -38,7 +38,7 @@ pub(super) struct Stack<'a> {
 pub struct MinSizes {
     /// For its headers alone.
     pub headers_bytes: u64,
-    /// For a short signature (sequence).
+    /// For a sequence: a short signature, which numbers only the first 256 streams, or a full one.
     pub short_bytes: u64,
     /// For a full signature (sequence and stamp).
     pub full_bytes: u64,
@@ -154,12 +154,14 @@ impl<'a> Stack<'a> {
     }
 
     /// Frame lengths from which each kind of signature fits.
-    pub fn min_sizes(&self) -> MinSizes {
+    pub fn min_sizes(&self, stream: u16) -> MinSizes {
         let payload = self.signature_offset();
+        let sequence =
+            if stream <= SignatureKind::Short.max_stream() { SignatureKind::Short } else { SignatureKind::Full };
         let frame = |buf_len: usize| (buf_len as u64 + 4).max(FrameLen::MIN.bytes());
         MinSizes {
             headers_bytes: frame(self.headers_len()),
-            short_bytes: frame(payload + SignatureKind::Short.len()),
+            short_bytes: frame(payload + sequence.len()),
             full_bytes: frame(payload + SignatureKind::Full.len()),
         }
     }
