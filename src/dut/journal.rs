@@ -187,6 +187,20 @@ impl Held {
         self.original
     }
 
+    /// What is held.
+    pub fn kind(&self) -> super::setting::Kind {
+        self.setting.kind
+    }
+
+    /// Forgets the old value: what is set stays set.
+    ///
+    /// # Errors
+    /// Environment: the journal's entry cannot be removed.
+    pub fn keep(&mut self) -> Result<()> {
+        self.done = true;
+        self.forget()
+    }
+
     /// Sets another value and returns the one that is then in use.
     ///
     /// # Errors
@@ -213,6 +227,10 @@ impl Held {
                 .because(format!("it was {} and is {now}", self.original))
                 .remedy(by_hand()));
         }
+        self.forget()
+    }
+
+    fn forget(&self) -> Result<()> {
         fs::remove_file(&self.path)
             .and_then(|()| sync_folder(&self.path))
             .map_err(|error| Error::environment("remove", self.path.display().to_string()).os(&error))?;
@@ -407,6 +425,17 @@ mod tests {
         assert!(caught.is_err());
         assert_eq!(dut.ring(), 256);
         assert!(dut.journal().entries().is_empty());
+    }
+
+    #[test]
+    fn a_setting_that_is_to_stay_stays() {
+        let dut = FileDut::new(256);
+        let mut held = dut.take();
+        held.keep().unwrap();
+        held.set(64).unwrap();
+        drop(held);
+        assert_eq!(dut.ring(), 64);
+        assert!(dut.files().is_empty(), "{:?}", dut.files());
     }
 
     #[test]
