@@ -10,4 +10,5 @@ pub mod harness;
 pub mod netns;
 pub mod program;
 pub mod run;
+pub mod schema;
 pub mod traffic;

@@ -10,7 +10,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::netns::{Netns, Running};
+use super::{
+    netns::{Netns, Running},
+    schema,
+};
 
 /// What a run left.
 pub struct Outcome {
@@ -32,13 +35,16 @@ impl Outcome {
         format!("{}\n{}", self.stdout, self.stderr)
     }
 
-    /// Panics with everything it printed unless it exited with `code` and without a backtrace or raw library text.
+    /// Panics with everything it printed unless it exited with `code`, without a backtrace or raw library text, and left
+    /// either no result file or one that keeps the schema and adds up.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Outcome {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         for noise in ["panicked at", "libbpf:", "libxdp:"] {
             assert!(!self.text().contains(noise), "{noise} in\n{}", self.text());
         }
+        let wrong = if self.json.is_null() { Vec::new() } else { schema::errors(&self.json) };
+        assert!(wrong.is_empty(), "the result file: {}\n{}", wrong.join("\n"), self.text());
         self
     }
 
