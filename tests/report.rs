@@ -223,3 +223,46 @@ fn claims_are_built_as_the_fixture_has_them() {
         .collect();
     assert_eq!(Claim::of("g0", &delivered), file.claims[..3]);
 }
+
+/// Runs `plimsoll report` on fixtures in a scratch folder.
+fn report(dir: &std::path::Path, arguments: &[&str]) -> std::process::Output {
+    for name in ["run", "ceiling", "ceiling-b"] {
+        fs::copy(golden(&format!("{name}.json")), dir.join(format!("{name}.json"))).expect("fixtures can be copied");
+    }
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.arg("report").args(arguments).current_dir(dir).output().expect("the binary runs")
+}
+
+#[test]
+fn the_command_renders_by_format_or_by_the_outputs_name() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let text = report(dir.path(), &["run.json"]);
+    assert_eq!((text.status.code(), text.stdout), (Some(0), fs::read(golden("run.txt")).expect("golden")));
+    let csv = report(dir.path(), &["run.json", "--format", "csv"]);
+    assert_eq!((csv.status.code(), csv.stdout), (Some(0), fs::read(golden("run.csv")).expect("golden")));
+    for (output, begins) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# plimsoll"), ("a.json", "{\n  \"schema\"")] {
+        assert_eq!(report(dir.path(), &["ceiling.json", "-o", output]).status.code(), Some(0));
+        let written = fs::read_to_string(dir.path().join(output)).expect("it was written");
+        assert!(written.starts_with(begins), "{output}: {written}");
+    }
+    let compared = report(dir.path(), &["ceiling.json", "ceiling-b.json"]);
+    assert!(String::from_utf8_lossy(&compared.stdout).contains("ceiling-b is 12.5 % lower than ceiling"));
+}
+
+#[test]
+fn the_command_refuses_what_is_no_result_and_names_one_that_does_not_add_up() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    fs::write(dir.path().join("other.json"), "{}").expect("it can be written");
+    for arguments in
+        [vec![], vec!["other.json"], vec!["missing.json"], vec!["run.json", "ceiling.json", "--format", "json"]]
+    {
+        let refused = report(dir.path(), &arguments);
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(refused.stdout.is_empty() && !refused.stderr.is_empty(), "{arguments:?}");
+    }
+    let edited =
+        fs::read_to_string(golden("run.json")).expect("golden").replace("\"tx_fps\": 1000000", "\"tx_fps\": 7");
+    fs::write(dir.path().join("edited.json"), edited).expect("it can be written");
+    let said = report(dir.path(), &["edited.json"]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("edited does not add up: trial 1: tx_fps is 7"));
+}

@@ -1,6 +1,9 @@
 //! `plimsoll report`: render a saved result again, or compare several.
 
-use std::path::PathBuf;
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, ValueEnum};
 
@@ -16,9 +19,9 @@ pub(super) struct Report {
     /// Result files that --json wrote; with several, the first is the reference
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What to write
-    #[arg(long, value_enum, default_value = "text")]
-    format: FormatName,
+    /// What to write [default: what the output's name ends in (.html .csv .md .json), else text]
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
     /// Write it here instead of to standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -51,7 +54,8 @@ impl Report {
             }
         }
         let named: Vec<Named<'_>> = names.iter().zip(&files).map(|(name, file)| Named { name, file }).collect();
-        let format = match self.format {
+        let format_name = self.format.unwrap_or_else(|| self.implied_format());
+        let format = match format_name {
             FormatName::Text if self.output.is_some() => Format::Text(report::text::Style::default()),
             FormatName::Text => Format::Text(console.style()),
             FormatName::Csv => Format::Csv,
@@ -59,14 +63,24 @@ impl Report {
             FormatName::Markdown => Format::Markdown,
             FormatName::Json => Format::Json,
         };
-        // On paper there is room for every trial; a terminal shows them when asked, or where few stand behind one answer.
-        let every_trial = !matches!(self.format, FormatName::Text) || console.verbosity() > 0 || self.output.is_some();
+        // On paper there is room for every trial; a terminal shows them when asked.
+        let every_trial = !matches!(format_name, FormatName::Text) || console.verbosity() > 0 || self.output.is_some();
         let bytes = report::render(&named, format, every_trial)?;
         json::write(self.output.as_deref().unwrap_or("-".as_ref()), &bytes)?;
         if let Some(output) = &self.output {
             console.note(&format!("wrote {}", output.display()));
         }
         Ok(Exit::Done)
+    }
+
+    fn implied_format(&self) -> FormatName {
+        match self.output.as_deref().and_then(Path::extension).and_then(OsStr::to_str) {
+            Some("html" | "htm") => FormatName::Html,
+            Some("csv") => FormatName::Csv,
+            Some("md" | "markdown") => FormatName::Markdown,
+            Some("json") => FormatName::Json,
+            _ => FormatName::Text,
+        }
     }
 
     /// File names without ending; whole paths where these are not unique.
