@@ -42,6 +42,9 @@ pub struct ResultFile {
     /// Claims beside measurements.
     #[serde(default)]
     pub claims: Vec<Claim>,
+    /// Which value of a DUT's setting is best, for each setting and frame size that was swept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
     /// Doubts about the whole.
     pub caveats: Vec<Caveat>,
 }
@@ -353,4 +356,28 @@ impl Claim {
         };
         delivered.iter().zip(compared).map(claim).collect()
     }
+}
+
+/// Values of a setting of the DUT, compared at the same offered load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The axis: `dut_rx_ring` or `dut_queues`.
+    pub axis: String,
+    /// Frame length or mix.
+    pub frame_size: Value,
+    /// Where else in the sweep's matrix.
+    #[serde(default)]
+    pub axes: BTreeMap<String, Value>,
+    /// The value that was set before, and was put back.
+    pub original: u64,
+    /// The best value; `null` if there was no load that every value was offered.
+    pub best: Option<u64>,
+    /// The load at which all were compared, frames/s over all ports.
+    pub load_fps: Option<u64>,
+    /// Frames/s that the DUT took at that load, by value.
+    pub received_fps: BTreeMap<String, u64>,
+    /// The value that a comparison at full speed would have preferred, where it is another one.
+    pub misled_to: Option<u64>,
+    /// The answer in sentences.
+    pub sentences: Vec<String>,
 }

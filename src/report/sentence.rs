@@ -12,7 +12,7 @@ use crate::human;
 
 /// The answer of a whole file, a sentence for each trial of a run or each answer of a search.
 pub fn summary(file: &ResultFile) -> Vec<(Tone, String)> {
-    if file.ceilings.is_empty() && file.claims.is_empty() {
+    if file.ceilings.is_empty() && file.claims.is_empty() && file.comparisons.is_empty() {
         let several = file.trials.len() > 1;
         return file.trials.iter().map(|trial| run_of_several(trial, several)).collect();
     }
@@ -21,6 +21,8 @@ pub fn summary(file: &ResultFile) -> Vec<(Tone, String)> {
     } else {
         ranges(file)
     };
+    let compared = file.comparisons.iter().flat_map(|comparison| &comparison.sentences);
+    sentences.extend(compared.map(|sentence| (Tone::Plain, format!("{sentence}."))));
     sentences.extend(file.claims.iter().map(|claim| (Tone::Plain, format!("{}: {}.", claim.port, claim.sentence))));
     sentences
 }
