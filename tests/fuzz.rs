@@ -16,8 +16,9 @@ use std::{
 };
 
 use plimsoll::{
-    profile::{self, capture},
+    profile,
     program::{compile, preview::preview, random_value, reference},
+    wire::capture,
 };
 
 /// Counts what is allocated, so that a small input that asks for much is found.

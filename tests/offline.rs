@@ -101,7 +101,7 @@ fn pcap_writes_exactly_the_frames_asked_for() {
     let output = run(dir.path(), &["pcap", "profiles/imix.yaml", "-o", "out.pcap", "--count", "24", "--bidirectional"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let bytes = fs::read(dir.path().join("out.pcap")).expect("the file is there");
-    let capture = plimsoll::profile::capture::parse(&bytes).expect("the file is a capture");
+    let capture = plimsoll::wire::capture::parse(&bytes).expect("the file is a capture");
     assert_eq!(capture.frames.len(), 24);
     let mut sizes: Vec<_> = capture.frames.iter().map(|frame| frame.bytes.len()).collect();
     sizes.sort_unstable();

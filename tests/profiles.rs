@@ -8,10 +8,12 @@ use std::{
 
 use plimsoll::{
     error::ErrorKind,
-    profile::{self, Profile, capture},
+    profile::{self, Profile},
     program::{Compiled, Mode, PortFacts, compile},
     units::Rate,
+    wire::{capture, mac::Mac, parse::parse},
 };
+use proptest::prelude::*;
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     std::fs::read(path)
@@ -461,4 +463,30 @@ fn a_captures_frames_are_moved_to_the_port_with_good_checksums() {
     let bytes = &stream.templates[0].bytes;
     assert_eq!(bytes[..6], PortFacts::placeholder(0).dest_mac.unwrap());
     assert_eq!(bytes[26..34], [10, 1, 0, 2, 10, 2, 0, 2]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "\\PC{0,200}", yaml in "[ -~\\n]{0,200}") {
+        let _ = profile::parse(&text, "any");
+        let _ = profile::parse(&yaml, "any");
+        let _ = profile::parse_size_list(&text);
+        let _ = text.parse::<Mac>();
+    }
+
+    #[test]
+    fn no_bytes_make_the_frame_and_capture_parsers_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0usize..4) {
+        let starts: [&[u8]; 4] = [&[0xD4, 0xC3, 0xB2, 0xA1], &[0x0A, 0x0D, 0x0D, 0x0A], &[0xA1, 0xB2, 0x3C, 0x4D], &[]];
+        let _ = capture::parse(&[starts[kind], &bytes].concat());
+        for ethertype in [[0x08, 0x00], [0x86, 0xDD], [0x81, 0x00], [0x88, 0x47]] {
+            let frame = [&[0; 12][..], &ethertype, &bytes].concat();
+            if let Some(ip) = parse(&frame) {
+                prop_assert!(ip.end <= frame.len() && ip.l4 <= ip.end);
+                prop_assert!(ip.payload(&frame).is_none_or(|start| start <= ip.end));
+                prop_assert!(ip.l4_checksum(&frame).is_none_or(|(at, ..)| at + 2 <= ip.end));
+            }
+        }
+    }
 }

@@ -112,6 +112,87 @@ fn every_header_gets_valid_checksums_whatever_varies() {
     }
 }
 
+/// The first frame of a stream with these headers, in 256 bytes.
+fn first_frame(headers: &str) -> Vec<u8> {
+    let compiled = build(&format!("{PAIR}\nsize: 256\nstreams: [{{headers: {headers}}}]\n"));
+    frames(&compiled, 0, 0, 1).remove(0)
+}
+
+#[test]
+fn every_field_stands_where_an_independent_parser_reads_it() {
+    use pnet_packet::{
+        Packet, icmp::echo_request::EchoRequestPacket, ipv4::Ipv4Packet, ipv6::Ipv6Packet, tcp::TcpPacket,
+        udp::UdpPacket, vlan::VlanPacket,
+    };
+    let frame = first_frame(
+        "[{ethernet: {dst: '02:00:00:00:00:09'}}, {vlan: {id: 1234, pcp: 5, dei: 1, tpid: 0x9100}}, {ipv4: {dscp: 46, ecn: 2, id: 4660, df: 0, mf: 1, fragment_offset: 300, ttl: 9}}, {tcp: {src_port: 1111, dst_port: 2222, seq: 305419896, ack: 2271560481, flags: syn+ece, window: 500, urgent: 7}}]",
+    );
+    assert_eq!((&frame[..6], &frame[12..14]), (&[2, 0, 0, 0, 0, 9][..], &[0x91, 0x00][..]));
+    let vlan = VlanPacket::new(&frame[14..]).unwrap();
+    assert_eq!(
+        (vlan.get_vlan_identifier(), vlan.get_priority_code_point().0, vlan.get_drop_eligible_indicator()),
+        (1234, 5, 1)
+    );
+    let ip = Ipv4Packet::new(vlan.payload()).unwrap();
+    assert_eq!((ip.get_dscp(), ip.get_ecn(), ip.get_identification(), ip.get_ttl()), (46, 2, 4660, 9));
+    assert_eq!((ip.get_flags(), ip.get_fragment_offset()), (1, 300));
+    let tcp = TcpPacket::new(ip.payload()).unwrap();
+    assert_eq!((tcp.get_source(), tcp.get_destination(), tcp.get_sequence()), (1111, 2222, 305_419_896));
+    assert_eq!((tcp.get_acknowledgement(), tcp.get_flags(), tcp.get_window()), (2_271_560_481, 0x42, 500));
+    assert_eq!((tcp.get_urgent_ptr(), tcp.get_data_offset()), (7, 5));
+
+    let frame = first_frame(
+        "[{ipv6: {src: 'fd00::7', dst: 'fd00::8', dscp: 33, ecn: 1, flow_label: 703710, hop_limit: 3}}, {udp: {src_port: 1, dst_port: 65535}}]",
+    );
+    let ip = Ipv6Packet::new(&frame[14..]).unwrap();
+    assert_eq!((ip.get_traffic_class(), ip.get_flow_label(), ip.get_hop_limit()), (33 << 2 | 1, 703_710, 3));
+    assert_eq!(
+        (ip.get_source().to_string(), ip.get_destination().to_string()),
+        ("fd00::7".to_owned(), "fd00::8".to_owned())
+    );
+    let udp = UdpPacket::new(ip.payload()).unwrap();
+    assert_eq!((udp.get_source(), udp.get_destination()), (1, 65_535));
+
+    let frame = first_frame("[{mpls: {label: 703710, tc: 5, ttl: 77}}, {icmp: {type: 8, code: 0, id: 258, seq: 772}}]");
+    assert_eq!(frame[12..18], [0x88, 0x47, 0xAB, 0xCD, 0xEB, 77], "label, then tc 5 and the bottom bit");
+    let ip = Ipv4Packet::new(&frame[18..]).unwrap();
+    let echo = EchoRequestPacket::new(ip.payload()).unwrap();
+    assert_eq!((echo.get_icmp_type().0, echo.get_identifier(), echo.get_sequence_number()), (8, 258, 772));
+
+    let layers = inspect(&first_frame("[{gre: {key: 3735928559}}, ipv4, udp]"));
+    assert!(layers.contains(&Layer::Gre { key: Some(0xDEAD_BEEF) }), "{layers:?}");
+    let layers = inspect(&first_frame("[{vxlan: {vni: 11259375}}]"));
+    assert!(layers.contains(&Layer::Vxlan { vni: 11_259_375 }), "{layers:?}");
+    let layers = inspect(&first_frame("[ethernet, {ipv4: {protocol: 89}}]"));
+    assert!(layers.contains(&Layer::Payload { protocol: 89, bytes: 218 }), "{layers:?}");
+}
+
+#[test]
+fn fields_take_their_values_in_the_order_and_pace_that_was_asked() {
+    let ports = |fields: &str, count: u64| {
+        let compiled = build(&format!("{PAIR}\nstreams: [{{headers: [{{udp: {{{fields}}}}}]}}]\n"));
+        let pairs = frames(&compiled, 0, 0, count).into_iter().map(|frame| match inspect(&frame).last() {
+            Some(Layer::Udp { src, dst, .. }) => (*src, *dst),
+            other => panic!("{other:?}"),
+        });
+        pairs.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        ports("src_port: 5-7, dst_port: [80, 443]", 7),
+        [(5, 80), (6, 443), (7, 80), (5, 443), (6, 80), (7, 443), (5, 80)]
+    );
+    assert_eq!(ports("src_port: {decrement: 1-9, step: 4}, dst_port: 1", 4), [(9, 1), (5, 1), (1, 1), (9, 1)]);
+    assert_eq!(ports("src_port: {start: 7, step: 10, count: 3}, dst_port: 1", 4), [(7, 1), (17, 1), (27, 1), (7, 1)]);
+    assert_eq!(ports("src_port: 9-7, dst_port: {list: [1, 2], every: 2}", 5), [(9, 1), (8, 1), (7, 2), (9, 2), (8, 1)]);
+    assert_eq!(
+        ports("src_port: 1-2, dst_port: {increment: 5-6, every: src_port}", 5),
+        [(1, 5), (2, 5), (1, 6), (2, 6), (1, 5)]
+    );
+    let random = ports("src_port: {random: 100-199, count: 10}, dst_port: {random: 7-7}", 20);
+    assert_eq!(random[..10], random[10..], "repeats after ten");
+    assert!(random.iter().all(|&(src, dst)| (100..200).contains(&src) && dst == 7));
+}
+
 /// Frames of each shipped profile kept as a capture file; `BLESS=1` writes them anew.
 const GOLDEN_FRAMES: u64 = 40;
 

@@ -10,10 +10,10 @@ use clap::Args;
 
 use crate::{
     error::{Error, Result},
-    profile::{self, Profile, SizeMix, capture::MAX_CAPTURE_BYTES},
+    profile::{self, Profile, SizeMix},
     program::{self, Compiled, PortFacts},
     units::Rate,
-    wire::signature::run_tag,
+    wire::{capture::MAX_CAPTURE_BYTES, signature::run_tag},
 };
 
 /// A profile, and what is different from it.

@@ -26,6 +26,7 @@ pub use stream::{Every, Header, ModeConfig, StreamConfig, Values, Vary};
 use crate::{
     error::{Error, Result},
     units::Rate,
+    wire::capture::is_capture,
 };
 
 /// Most ports of a profile.
@@ -33,7 +34,7 @@ pub const MAX_PORTS: usize = 64;
 /// Most streams of a profile.
 pub const MAX_STREAMS: usize = 4096;
 
-/// How the caller reads a file: never more than [`capture::MAX_CAPTURE_BYTES`] need be returned.
+/// How the caller reads a file: never more than [`crate::wire::capture::MAX_CAPTURE_BYTES`] need be returned.
 pub type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
 /// A checked profile.
@@ -225,7 +226,7 @@ pub fn load(path: &Path, read: ReadFile<'_>) -> Result<Profile> {
 
 /// The bytes as text.
 fn text_of<'b>(file: &str, bytes: &'b [u8]) -> Result<&'b str> {
-    if capture::is_capture(bytes) {
+    if is_capture(bytes) {
         return Err(Error::usage("read", file)
             .because("this is a capture file, not a profile")
             .remedy("name it in a profile: streams: [{pcap: FILE}]"));

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     units::{Rate, parse_duration_ns},
-    wire::layer::LayerKind,
+    wire::{capture::MAX_CAPTURE_BYTES, layer::LayerKind},
 };
 
 /// Reads `streams:` into the profile, whose ports are known; `size` is for streams that give none.
@@ -36,8 +36,8 @@ pub(super) fn read(
             return Err(source.fail(stream.at, cause));
         }
         captured_bytes += stream.capture.iter().flat_map(|c| &c.frames).map(|frame| frame.len).sum::<usize>();
-        if captured_bytes > capture::MAX_CAPTURE_BYTES {
-            let cause = format!("the capture files together have more than {} MiB", capture::MAX_CAPTURE_BYTES >> 20);
+        if captured_bytes > MAX_CAPTURE_BYTES {
+            let cause = format!("the capture files together have more than {} MiB", MAX_CAPTURE_BYTES >> 20);
             return Err(source.fail(stream.at, cause));
         }
         profile.streams.push(stream);

@@ -3,21 +3,21 @@
 //! Pure; control plane. What the profile leaves to the machine (MAC addresses, MTU, link speed) comes in as [`PortFacts`], so
 //! that `check` and `pcap` compile with placeholders and need neither NIC nor privilege.
 
-use std::net::IpAddr;
-
 use super::{
     Mode, Schedule, StreamProgram, Template, TxProgram,
     compile_capture::{self, Replay},
     compile_frame::{self, MinSizes, Stack},
-    compile_stack, random_value,
+    compile_stack,
+    on_link::OnLink,
+    random_value,
 };
 use crate::{
     caveat::{Caveat, Code},
     error::{Error, Result},
     ids::{PortId, StreamId},
-    profile::{Header, ModeConfig, PortConfig, Profile, SizeItem, StreamConfig, Values, capture::MAX_CAPTURE_BYTES},
+    profile::{Header, ModeConfig, Profile, SizeItem, StreamConfig},
     units::{FrameLen, MeanFrame, Rate},
-    wire::layer::LayerKind,
+    wire::{capture::MAX_CAPTURE_BYTES, layer::LayerKind},
 };
 
 /// Most bytes of all templates together; beyond it no cache and no BPF map would hold them anyway.
@@ -73,24 +73,6 @@ pub struct Compiled {
     pub caveats: Vec<Caveat>,
 }
 
-/// Addresses that a port stands for on its link: its own and its streams' that lie in its subnet.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OnLink {
-    /// Inclusive ranges.
-    pub ranges: Vec<(IpAddr, IpAddr)>,
-    /// The gateway: the DUT's own address, never answered for.
-    pub except: Option<IpAddr>,
-}
-
-impl OnLink {
-    /// Whether the port answers for `ip`.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        let same_family = |range: &&(IpAddr, IpAddr)| range.0.is_ipv4() == ip.is_ipv4();
-        self.except != Some(ip)
-            && self.ranges.iter().filter(same_family).any(|(first, last)| (*first..=*last).contains(&ip))
-    }
-}
-
 /// A usage error about this stream.
 pub(super) fn stream_error(profile: &Profile, stream: &StreamConfig) -> Error {
     let place = match stream.at.line {
@@ -110,7 +92,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         programs: Vec::new(),
         load_fps: Vec::new(),
         rx_of_stream: profile.streams.iter().map(|s| s.rx_port.map(|port| PortId(port as u16))).collect(),
-        on_link: profile.ports.iter().map(own_addresses).collect(),
+        on_link: profile.ports.iter().map(OnLink::of).collect(),
         headers: Vec::new(),
         min_sizes: Vec::new(),
         frame_size: frame_size_label(profile),
@@ -122,7 +104,10 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
     for (index, stream) in profile.streams.iter().enumerate() {
         let facts = placeholder(stream.port);
         let compiled_stream = compile_stream(profile, stream, StreamId(index as u16), &facts, run_tag, seed)?;
-        note_addresses(&mut compiled, profile, stream, &compiled_stream.stack);
+        compiled.on_link[stream.port].add(&profile.ports[stream.port], &compiled_stream.stack, "src");
+        if let Some(rx_port) = stream.rx_port {
+            compiled.on_link[rx_port].add(&profile.ports[rx_port], &compiled_stream.stack, "dst");
+        }
         compiled.headers.push(compiled_stream.stack.iter().map(|header| header.kind).collect());
         compiled.min_sizes.push(compiled_stream.min_sizes);
         compiled.caveats.extend(compiled_stream.caveats);
@@ -160,10 +145,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         compiled.load_fps.push(load);
         compiled.programs.push(program);
     }
-    for on_link in &mut compiled.on_link {
-        on_link.ranges.sort_unstable();
-        on_link.ranges.dedup();
-    }
+    compiled.on_link.iter_mut().for_each(OnLink::tidy);
     port_caveats(profile, &placeholder, &mut compiled);
     Ok(compiled)
 }
@@ -350,44 +332,6 @@ fn frame_size_label(profile: &Profile) -> String {
         }
     }
     labels.join(",")
-}
-
-fn own_addresses(port: &PortConfig) -> OnLink {
-    OnLink { ranges: port.src_ip.iter().map(|&ip| (ip, ip)).collect(), except: port.default_gw }
-}
-
-/// Adds the stream's sources to what its sending port answers for, its destinations to what its receiving port does.
-fn note_addresses(compiled: &mut Compiled, profile: &Profile, stream: &StreamConfig, stack: &[Header]) {
-    let Some(ip) = stack.iter().find(|header| header.kind.is_ip()) else { return };
-    for (port, field) in [(Some(stream.port), "src"), (stream.rx_port, "dst")] {
-        let (Some(port), Some(vary)) = (port, ip.field(field)) else { continue };
-        let ranges: Vec<(u128, u128)> = match &vary.values {
-            Values::List(list) => list.iter().map(|&value| (value, value)).collect(),
-            values => vec![values.bounds()],
-        };
-        for (first, last) in ranges {
-            if let Some(range) = within_subnet(&profile.ports[port], ip.kind, first, last) {
-                compiled.on_link[port].ranges.push(range);
-            }
-        }
-    }
-}
-
-/// The part of a range of addresses that lies in the port's subnet.
-fn within_subnet(port: &PortConfig, kind: LayerKind, first: u128, last: u128) -> Option<(IpAddr, IpAddr)> {
-    let (own, bits, matches) = match port.src_ip? {
-        IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32, kind == LayerKind::Ipv4),
-        IpAddr::V6(ip) => (u128::from(ip), 128, kind == LayerKind::Ipv6),
-    };
-    let host_bits = bits - u32::from(port.prefix_len_or_usual()?);
-    let hosts = 1u128.checked_shl(host_bits).map_or(u128::MAX, |size| size - 1);
-    let (low, high) = (own & !hosts, own | hosts);
-    let (first, last) = (first.max(low), last.min(high));
-    let address = |value: u128| match bits {
-        32 => IpAddr::V4((value as u32).into()),
-        _ => IpAddr::V6(value.into()),
-    };
-    (matches && first <= last).then(|| (address(first), address(last)))
 }
 
 fn port_caveats(profile: &Profile, facts: &dyn Fn(usize) -> PortFacts, compiled: &mut Compiled) {

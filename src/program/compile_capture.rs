@@ -16,10 +16,11 @@ use crate::{
     ids::StreamId,
     profile::{
         Profile, StreamConfig,
-        capture::{CaptureConfig, CapturedFrame, RewriteMac},
+        capture::{CaptureConfig, RewriteMac},
     },
     units::FrameLen,
     wire::{
+        capture::CapturedFrame,
         parse::{Parsed, parse},
         signature::{SignatureKind, SignatureSite},
     },

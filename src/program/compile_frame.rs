@@ -88,12 +88,12 @@ impl<'a> Stack<'a> {
         Ok(stack)
     }
 
-    /// `udp.src_port`; a second header of the same kind is `udp2.src_port`.
+    /// `udp.src_port`; in a second header of the same kind `udp#2.src_port`.
     fn field_name(&self, layer: usize, field: &str) -> String {
         let kind = self.headers[layer].kind;
         match self.headers[..layer].iter().filter(|below| below.kind == kind).count() {
             0 => format!("{}.{field}", kind.name()),
-            n => format!("{}{}.{field}", kind.name(), n + 1),
+            n => format!("{}#{}.{field}", kind.name(), n + 1),
         }
     }
 

@@ -15,11 +15,13 @@ mod compile_capture;
 mod compile_frame;
 mod compile_stack;
 pub mod cursor;
+mod on_link;
 pub mod preview;
 pub mod reference;
 
-pub use compile::{Compiled, OnLink, PortFacts, compile, load_of};
+pub use compile::{Compiled, PortFacts, compile, load_of};
 pub use compile_frame::MinSizes;
+pub use on_link::OnLink;
 
 use crate::{
     ids::{PortId, StreamId},
@@ -70,7 +72,7 @@ pub(crate) fn lcm(a: u128, b: u128) -> u128 {
         (x, y) = (y, x % y);
     }
     // Bounded: beyond this a mean is only approximate, which no sane profile reaches.
-    if x == 0 { 1 } else { (a / x).saturating_mul(b).min(1 << 40) }
+    a.checked_div(x).map_or(1, |quotient| quotient.saturating_mul(b).min(1 << 40))
 }
 
 /// One stream, compiled.

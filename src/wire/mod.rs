@@ -1,5 +1,6 @@
 //! Bytes on the wire: what a frame looks like, and nothing about how it is sent.
 
+pub mod capture;
 pub mod layer;
 pub mod mac;
 pub mod neighbour;

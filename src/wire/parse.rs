@@ -105,6 +105,7 @@ impl Parsed {
             6 => self.l4 + usize::from(frame[self.l4 + 12] >> 4) * 4,
             _ => return None,
         };
-        (start >= self.l4 + 8 && start <= self.end).then_some(start)
+        let min = if self.protocol == 17 { 8 } else { 20 };
+        (start >= self.l4 + min && start <= self.end).then_some(start)
     }
 }
