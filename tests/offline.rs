@@ -54,6 +54,7 @@ fn check_prints_ports_streams_and_the_program_without_privileges() {
         "random 1024 … 65535",
         "sequence, stamp at 42–55",
         "ethernet / ipv4 / udp",
+        "64 ×7, 580 ×4, 1516",
         "0000  02 50 4c",
         "is good: 2 ports, 1 stream",
     ] {

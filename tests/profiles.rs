@@ -102,6 +102,10 @@ const MISTAKES: &[(&str, &str, &[&str])] = &[
     ("ports:\n- interface: g0\n  dest_mac: 02:00:00:00:00\n", ":3:13:", &["MAC address"]),
     ("ports:\n- interface: g0\n  vlan: 5000\n", ":3:9:", &["5000", "0…4095"]),
     ("ports: []\n", "", &["no port"]),
+    ("", ":1:1:", &["mapping with `ports:`", "nothing"]),
+    ("ports: [{interface: g0}]\n---\nports: []\n", ":3:1:", &["second YAML document"]),
+    ("ports:\n- interface: g0\n   src_ip: 1.1.1.1\n", ":3:10:", &["indentation"]),
+    ("from trex_stl_lib.api import *\nclass S(object):\n  def f (self):\n", ":1:1:", &["TRex profile in Python"]),
     ("streams:\n- headers: [udp]\n", ":1:1:", &["between which ports", "add ports"]),
     ("- cap_info:\n  - name: cap2/dns.pcap\n", ":1:1:", &["TRex traffic file"]),
     ("- name: s1\n  stream: {}\n", ":1:1:", &["TRex stream file"]),
@@ -253,6 +257,14 @@ fn a_profile_takes_its_ports_from_a_trex_configuration() {
     };
     let profile = profile::load(Path::new("dir/p.yaml"), &files).unwrap();
     assert_eq!(profile.ports[1].interface, "g1");
+}
+
+#[test]
+fn anchors_and_merge_keys_have_a_place() {
+    let text =
+        "x-link: &link {default_gw: 10.1.0.1, vlan: 7}\nports:\n- {interface: g0, src_ip: 10.1.0.2, <<: *link}\n";
+    let port = profile::parse(text, "p").unwrap().ports.remove(0);
+    assert_eq!((port.default_gw, port.vlans.len()), (Some(IpAddr::from([10, 1, 0, 1])), 1));
 }
 
 #[test]

@@ -166,22 +166,31 @@ impl<'a> Source<'a> {
 
     fn yaml_error(&self, text: &str, error: &serde_saphyr::Error) -> Error {
         let place = error.location().map(at).unwrap_or_default();
+        if text.contains("trex_stl_lib") || text.contains("STLStream") {
+            return self
+                .fail(At { line: 1, column: 1 }, "this is a TRex profile in Python")
+                .remedy("profiles are YAML here");
+        }
+        let is_tabbed = |line: &str| line.trim_start_matches(' ').starts_with('\t') && !line.trim().is_empty();
+        if let Some(line) = text.lines().position(|line| is_tabbed(line) && !line.trim_start().starts_with('#')) {
+            return self
+                .fail(At { line: line as u64 + 1, column: 1 }, "a tab in the indentation; YAML indents with spaces")
+                .remedy("replace the tab by spaces");
+        }
         // The library appends the place in its own words; we have said it already.
         let mut cause = error.to_string();
         if let Some(end) = cause.rfind(" at line ") {
             cause.truncate(end);
         }
+        if cause.contains("multiple YAML documents") {
+            return self
+                .fail(place, "a second YAML document starts here")
+                .remedy("a profile is one document: remove the ---");
+        }
         let failed = self.fail(place, &cause);
-        let line_with_tab = text.lines().position(|line| {
-            line.trim_start_matches(' ').starts_with('\t')
-                && !line.trim().is_empty()
-                && !line.trim_start().starts_with('#')
-        });
-        match line_with_tab {
-            Some(line) => self
-                .fail(At { line: line as u64 + 1, column: 1 }, "a tab in the indentation; YAML indents with spaces")
-                .remedy("replace the tab by spaces"),
-            None => failed,
+        match cause.contains("duplicate") {
+            true => failed.remedy("each key stands once in its mapping"),
+            false => failed.remedy("look at the indentation, brackets and quotes here and in the line above"),
         }
     }
 
@@ -328,11 +337,10 @@ impl<'n> Section<'n> {
     /// Ends the section.
     ///
     /// # Errors
-    /// A key that nobody asked for, with the nearest valid one.
+    /// A key that nobody asked for, with the nearest valid one. Keys that begin with `x-` are the user's own (for anchors).
     pub fn finish(mut self) -> Result<()> {
-        let Some((key, at, _)) = self.entries.iter().find(|(key, ..)| !self.known.contains(&key.as_str())) else {
-            return Ok(());
-        };
+        let is_unknown = |key: &str| !key.starts_with("x-") && !self.known.contains(&key);
+        let Some((key, at, _)) = self.entries.iter().find(|(key, ..)| is_unknown(key)) else { return Ok(()) };
         let failed = self.source.fail(*at, format!("unknown key `{key}` in this {}", self.name));
         self.known.sort_unstable();
         self.known.dedup();

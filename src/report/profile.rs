@@ -208,6 +208,9 @@ fn stream_blocks(compiled: &Compiled, stream: &StreamProgram, every_byte: bool) 
         );
         blocks.push(Block::Line(Tone::Plain, needs));
     }
+    if stream.templates.len() > 1 && !headers.is_empty() {
+        blocks.push(Block::Line(Tone::Plain, format!("sizes in this order, again and again: {}", order(stream))));
+    }
     if !stream.fields.is_empty() {
         blocks.push(Block::Table(fields(stream)));
     }
@@ -223,6 +226,21 @@ fn stream_blocks(compiled: &Compiled, stream: &StreamProgram, every_byte: bool) 
         }
     }
     blocks
+}
+
+/// The pattern of sizes, runs together: `64 ×7, 570 ×4, 1518`.
+fn order(stream: &StreamProgram) -> String {
+    const SHOWN: usize = 24;
+    let runs: Vec<String> = stream
+        .pattern
+        .chunk_by(|a, b| a == b)
+        .map(|run| {
+            let bytes = stream.templates[usize::from(run[0])].frame_len;
+            if run.len() > 1 { format!("{bytes} ×{}", run.len()) } else { bytes.to_string() }
+        })
+        .collect();
+    let more = if runs.len() > SHOWN { ", …" } else { "" };
+    format!("{}{more}", runs[..runs.len().min(SHOWN)].join(", "))
 }
 
 fn fields(stream: &StreamProgram) -> Table {
