@@ -100,11 +100,14 @@ fn open_as(ifname: &str, queue: QueueId, zero_copy: bool) -> Result<XskQueue> {
             Err(cause) => return Err(memory_error(subject(), &cause, slots + fill)),
         }
     };
-    let (tx, rx, mut fill_ring, completions) = bind(ifname, queue, &umem, zero_copy, slots, subject)?;
+    let (tx, mut rx, mut fill_ring, completions) = bind(ifname, queue, &umem, zero_copy, slots, subject)?;
     let fill_descs = descs.split_off(slots as usize);
     if zero_copy {
         // SAFETY: these chunks belong to this memory area and are used for nothing else.
         unsafe { fill_ring.produce(&fill_descs) };
+        // The driver looked for chunks when it was bound, found none, and (igb) looks again only when it is woken for reception;
+        // until then its receive queue is dead.
+        rx.poll(0).map_err(|cause| Error::environment("start receiving on", subject()).os(&cause))?;
     }
     let options =
         option_u32(&tx, XDP_OPTIONS).map_err(|cause| Error::environment("read the mode of", subject()).os(&cause))?;
