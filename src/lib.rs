@@ -27,6 +27,7 @@ pub mod xdp;
 pub mod engine;
 // L4: sessions and the lab
 pub mod lab;
+pub mod session;
 // L5: edges
 pub mod cli;
 pub mod report;

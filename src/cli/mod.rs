@@ -2,16 +2,26 @@
 
 mod check;
 mod lab;
+mod load;
 mod pcap;
 mod profile;
 mod report;
+mod run;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
     error::{Error, Result},
+    host::netns,
     report::console::Console,
 };
 
@@ -49,6 +59,7 @@ pub(crate) struct Global {
 enum Command {
     Check(check::Check),
     Pcap(pcap::Pcap),
+    Run(run::Run),
     Lab(lab::Lab),
     Report(report::Report),
 }
@@ -94,10 +105,28 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
+    if let Some(name) = &cli.global.netns {
+        netns::enter(name)?;
+    }
     match &cli.command {
         Command::Check(check) => check.run(console),
         Command::Pcap(pcap) => pcap.run(console),
+        Command::Run(run) => run.run(&cli.global, console),
         Command::Lab(lab) => lab.run(console),
         Command::Report(report) => report.run(console, &cli.global),
     }
+}
+
+/// A flag that SIGINT and SIGTERM set; whatever runs ends soon after. A second signal ends the process at once.
+fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    let handler = move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(i32::from(Exit::Interrupted.code()));
+        }
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|cause| Error::environment("catch", "SIGINT and SIGTERM").because(cause))
+        .map(|()| stop)
 }

@@ -1,4 +1,4 @@
-//! The profile and the flags that change it, for the commands that send nothing: `check` and `pcap`.
+//! The profile and the flags that change what it sends, for every command that takes one.
 
 use std::{
     fs::File,
@@ -21,10 +21,11 @@ use crate::{
 pub(super) struct ProfileArgs {
     /// Profile (YAML), or a TRex configuration with ports
     profile: PathBuf,
-    /// Load per port, as for `run`
+    /// Load per port, shared among its streams: 1mpps, 500kpps, 3.5gbps (L2, FCS in), 3.5gbpsl1, 50%, or max
+    /// [default: the profile's, else max]
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
-    /// Frame sizes with FCS: 64,128,1518, imix, imix:aaaaaaabbbbg
+    /// Frame sizes with FCS, one trial or search each: 64,128,1518, imix, imix:aaaaaaabbbbg
     #[arg(long, value_name = "LIST")]
     frame_size: Option<String>,
     /// Every stream also in the other direction
@@ -36,22 +37,33 @@ pub(super) struct ProfileArgs {
 }
 
 impl ProfileArgs {
-    /// The profile, compiled with placeholders for what only a NIC knows; one for each frame size asked for.
-    pub(super) fn compile(&self) -> Result<Vec<(Profile, Compiled)>> {
+    /// The profile with what the flags change, and the frame sizes asked for (none: the profile's).
+    pub(super) fn read(&self) -> Result<(Profile, Vec<SizeMix>)> {
         let mut profile = read_profile(&self.profile)?;
         profile.rate = self.rate.or(profile.rate);
         profile.seed = self.seed.unwrap_or(profile.seed);
         if self.bidirectional {
             profile.set_bidirectional()?;
         }
+        let sizes = match &self.frame_size {
+            None => Vec::new(),
+            Some(text) => profile::parse_size_list(text)
+                .map_err(|cause| Error::usage("use", format!("--frame-size {text}")).because(cause))?,
+        };
+        Ok((profile, sizes))
+    }
+
+    /// The profile, compiled with placeholders for what only a NIC knows; one for each frame size asked for.
+    pub(super) fn compile(&self) -> Result<Vec<(Profile, Compiled)>> {
+        let (profile, sizes) = self.read()?;
         let compile = |profile: Profile| {
             let facts: Vec<_> = (0..profile.ports.len()).map(PortFacts::placeholder).collect();
             let compiled = program::compile(&profile, &facts, run_tag(0), profile.seed)?;
             Ok((profile, compiled))
         };
-        let Some(text) = &self.frame_size else { return Ok(vec![compile(profile)?]) };
-        let sizes: Vec<SizeMix> = profile::parse_size_list(text)
-            .map_err(|cause| Error::usage("use", format!("--frame-size {text}")).because(cause))?;
+        if sizes.is_empty() {
+            return Ok(vec![compile(profile)?]);
+        }
         let with_size = |size| {
             let mut profile = profile.clone();
             profile.set_frame_size(size);

@@ -120,6 +120,16 @@ impl BoundMode {
             BoundMode::Mem => "mem",
         }
     }
+
+    /// The backend it belongs to, as the result file writes it.
+    pub fn backend(self) -> &'static str {
+        match self {
+            BoundMode::ZeroCopy | BoundMode::Copy => "xsk",
+            BoundMode::Live => "live",
+            BoundMode::Packet => "packet",
+            BoundMode::Mem => "mem",
+        }
+    }
 }
 
 /// One trial.

@@ -13,6 +13,7 @@ use crate::{
     clock::Instant,
     engine::{Bound, counters::WorkerCounters},
     error::{Error, Result},
+    host::scheduling,
     program::TxProgram,
 };
 
@@ -85,6 +86,9 @@ impl WorkerHandle {
         let (commands, inbox) = mpsc::channel();
         let (outbox, answers) = mpsc::channel();
         let body = move || {
+            if let Err(error) = scheduling::favour_this_thread() {
+                tracing::debug!(%error, "a worker runs at ordinary priority");
+            }
             let opened = pin(cpu).and_then(|()| open());
             match opened {
                 Ok((worker, bound)) => {

@@ -11,6 +11,7 @@ mod netlink;
 pub mod netns;
 pub mod packet;
 pub mod routes;
+pub mod scheduling;
 pub mod system;
 pub mod tally;
 pub mod watch;

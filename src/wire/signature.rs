@@ -84,6 +84,11 @@ pub fn run_tag(distinct: u16) -> u32 {
     u32::from(RUN_MAGIC) << 16 | u32::from(distinct.max(1))
 }
 
+/// The tag of the next trial: another one, so that what is late from this trial is told from the next one's frames.
+pub fn next_run_tag(tag: u32) -> u32 {
+    run_tag((tag as u16).wrapping_add(1))
+}
+
 /// The stamp for this time: its low 32 bits, never 0.
 #[inline]
 pub fn stamp(now_ns: u64) -> u32 {

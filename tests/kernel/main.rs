@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cases_config;
+mod cases_run;
 mod control;
 mod datapath;
 mod dut;
@@ -18,6 +20,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // One module a line, so that two branches that add one do not meet.
     let mut tests = Vec::new();
+    tests.extend(cases_config::tests());
+    tests.extend(cases_run::tests());
     tests.extend(control::tests());
     tests.extend(datapath::tests());
     tests.extend(dut::tests());

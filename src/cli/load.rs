@@ -1,0 +1,73 @@
+//! The flags of every command that sends, and the profile they refer to.
+
+use clap::{Args, ValueEnum};
+
+use super::profile::ProfileArgs;
+use crate::{
+    error::Result,
+    profile::Profile,
+    session::options::{BackendChoice, Options},
+    units::parse_duration_ns,
+};
+
+/// What to send, and how much.
+#[derive(Debug, Args)]
+pub(super) struct Load {
+    #[command(flatten)]
+    what: ProfileArgs,
+    /// How long to send [default: the profile's, else 10s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
+    duration: Option<u64>,
+    /// Send exactly this many frames per port
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Workers (threads and queues) per port [default: one for each queue, as CPUs allow]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: Option<u16>,
+    /// How frames leave; anything but auto never falls back
+    #[arg(long, value_enum, default_value = "auto")]
+    backend: Backend,
+    /// Use an interface even if it carries the default route
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Backend {
+    /// The fastest that works on this NIC
+    Auto,
+    /// AF_XDP, zero-copy if the driver has it
+    Xsk,
+    /// AF_XDP zero-copy
+    XskZc,
+    /// AF_XDP copy mode
+    XskCopy,
+    /// XDP live frames
+    Live,
+    /// AF_PACKET
+    Packet,
+}
+
+impl Load {
+    /// Reads the profile and everything the flags say.
+    pub(super) fn read(&self) -> Result<(Profile, Options)> {
+        let (profile, sizes) = self.what.read()?;
+        let options = Options {
+            command: std::env::args().collect(),
+            duration_ns: self.duration,
+            count: self.count,
+            sizes,
+            workers: self.workers,
+            backend: match self.backend {
+                Backend::Auto => BackendChoice::Auto,
+                Backend::Xsk => BackendChoice::Xsk,
+                Backend::XskZc => BackendChoice::XskZeroCopy,
+                Backend::XskCopy => BackendChoice::XskCopy,
+                Backend::Live => BackendChoice::Live,
+                Backend::Packet => BackendChoice::Packet,
+            },
+            force: self.force,
+        };
+        Ok((profile, options))
+    }
+}
