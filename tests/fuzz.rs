@@ -4,6 +4,10 @@
 //! Deterministic: case n of a target is a function of n. `PLIMSOLL_FUZZ_SECONDS` says how long each target runs (2 by default,
 //! more in `make accept`), `PLIMSOLL_FUZZ_CASE` runs one case again. A failure prints the case and its input.
 
+#[path = "support/capture_files.rs"]
+#[allow(dead_code, reason = "each test binary uses its part")]
+mod capture_files;
+
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     panic::{AssertUnwindSafe, catch_unwind},
@@ -15,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use capture_files::pcapng;
 use plimsoll::{
     profile,
     program::{compile, preview::preview, random_value, reference},
@@ -282,7 +287,10 @@ fn no_capture_file_makes_its_parser_panic() {
     for file in &mut corpus {
         file.truncate(3000);
     }
-    corpus.push(pcapng());
+    let frames = capture::parse(&corpus[0]).expect("a golden capture").frames;
+    let frames: Vec<_> = frames.into_iter().take(8).map(|frame| frame.bytes).collect();
+    corpus.push(pcapng(&frames, None, 1_000));
+    corpus.push(pcapng(&frames, Some(9), 1_000_000));
     fuzz("capture", &corpus, |input| {
         let Ok(parsed) = capture::parse(input) else { return };
         assert!(!parsed.frames.is_empty());
@@ -298,29 +306,4 @@ streams: [{pcap: {file: x.pcap, rewrite: {src_ip: 1.2.3.4, dst_ip: 'fd00::1', ch
         }
         preview(&compiled, 20);
     });
-}
-
-/// A pcapng file of one section, one interface with options, and a few packets of both kinds.
-fn pcapng() -> Vec<u8> {
-    let block = |kind: u32, body: &[u8]| {
-        let len = (12 + body.len()) as u32;
-        [&kind.to_le_bytes()[..], &len.to_le_bytes(), body, &len.to_le_bytes()].concat()
-    };
-    let packet = [
-        0x02, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 1, 1, 1, 1, 2, 2, 2,
-        2,
-    ];
-    let packet = [&packet[..], &[0, 9, 0, 9, 0, 8, 0, 0, 0, 0]].concat();
-    let mut file = block(0x0A0D_0D0A, &[0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
-    file.extend(block(
-        1,
-        &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 2, 0, 3, 0, b'e', b't', b'h', 0, 0, 0, 0, 0],
-    ));
-    for time in 0..3u32 {
-        let words = [0, 0, time * 1000, packet.len() as u32, packet.len() as u32];
-        let head: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        file.extend(block(6, &[&head[..], &packet].concat()));
-    }
-    file.extend(block(3, &[&(packet.len() as u32).to_le_bytes()[..], &packet].concat()));
-    file
 }

@@ -1,11 +1,15 @@
 //! Profiles as users write them: the shipped ones, TRex's configuration, mistakes, capture files.
 
+#[path = "support/capture_files.rs"]
+mod capture_files;
+
 use std::{
     io,
     net::IpAddr,
     path::{Path, PathBuf},
 };
 
+use capture_files::{pcap, pcapng};
 use plimsoll::{
     error::ErrorKind,
     profile::{self, Profile},
@@ -363,28 +367,7 @@ streams:
     }
 }
 
-/// Ten UDP frames of 82 bytes, 1 ms apart, as a classic capture file.
-fn pcap(big_endian: bool, nanoseconds: bool, link: u32, snap: usize) -> Vec<u8> {
-    let u32_of = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
-    let u16_of = |value: u16| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
-    let mut file = Vec::new();
-    file.extend(u32_of(if nanoseconds { 0xA1B2_3C4D } else { 0xA1B2_C3D4 }));
-    file.extend(u16_of(2));
-    file.extend(u16_of(4));
-    for word in [0, 0, snap as u32, link] {
-        file.extend(u32_of(word));
-    }
-    for (index, frame) in frames().iter().enumerate() {
-        let unit = if nanoseconds { 1_000_000 } else { 1_000 };
-        let kept = frame.len().min(snap);
-        for word in [1_700_000_000, index as u32 * unit, kept as u32, frame.len() as u32] {
-            file.extend(u32_of(word));
-        }
-        file.extend(&frame[..kept]);
-    }
-    file
-}
-
+/// Ten UDP frames of 82 bytes.
 fn frames() -> Vec<Vec<u8>> {
     let text = "ports: [{interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}]\nsize: 86\n";
     let compiled = compiled(&profile::parse(text, "p").unwrap());
@@ -396,41 +379,14 @@ fn frames() -> Vec<Vec<u8>> {
     (0..10).map(make).collect()
 }
 
-fn pcapng(resolution: Option<u8>, unit_per_ms: u64) -> Vec<u8> {
-    let block = |kind: u32, body: &[u8]| {
-        let len = (12 + body.len()) as u32;
-        [&kind.to_le_bytes()[..], &len.to_le_bytes(), body, &len.to_le_bytes()].concat()
-    };
-    let mut section = 0x1A2B_3C4Du32.to_le_bytes().to_vec();
-    section.extend([1, 0, 0, 0]);
-    section.extend((-1i64).to_le_bytes());
-    let mut file = block(0x0A0D_0D0A, &section);
-    let mut interface = vec![1, 0, 0, 0, 0, 0, 0, 0];
-    if let Some(resolution) = resolution {
-        interface.extend([9, 0, 1, 0, resolution, 0, 0, 0, 0, 0, 0, 0]);
-    }
-    file.extend(block(1, &interface));
-    for (index, frame) in frames().iter().enumerate() {
-        let time = 1_700_000_000_000 * unit_per_ms + index as u64 * unit_per_ms;
-        let mut body = Vec::new();
-        for word in [0, (time >> 32) as u32, time as u32, frame.len() as u32, frame.len() as u32] {
-            body.extend(word.to_le_bytes());
-        }
-        body.extend(frame);
-        body.resize(body.len().next_multiple_of(4), 0);
-        file.extend(block(6, &body));
-    }
-    file
-}
-
 #[test]
 fn captures_of_every_format_have_ten_frames_one_millisecond_apart() {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for (big, nano) in [(false, false), (true, false), (false, true), (true, true)] {
-        files.push((format!("pcap big {big} nano {nano}"), pcap(big, nano, 1, 65_535)));
+        files.push((format!("pcap big {big} nano {nano}"), pcap(&frames(), big, nano, 1, 65_535)));
     }
-    files.push(("pcapng µs".into(), pcapng(None, 1_000)));
-    files.push(("pcapng ns".into(), pcapng(Some(9), 1_000_000)));
+    files.push(("pcapng µs".into(), pcapng(&frames(), None, 1_000)));
+    files.push(("pcapng ns".into(), pcapng(&frames(), Some(9), 1_000_000)));
     for (name, bytes) in files {
         let parsed = capture::parse(&bytes).unwrap_or_else(|fault| panic!("{name}: {}", fault.cause));
         assert!(parsed.faults.is_empty(), "{name}: {:?}", parsed.faults);
@@ -443,16 +399,16 @@ fn captures_of_every_format_have_ten_frames_one_millisecond_apart() {
 
 #[test]
 fn broken_captures_are_named_and_never_sent_in_silence() {
-    let whole = pcap(false, false, 1, 65_535);
+    let whole = pcap(&frames(), false, false, 1, 65_535);
     let cut_tail = capture::parse(&whole[..whole.len() - 20]).unwrap();
     assert_eq!(cut_tail.frames.len(), 9);
     assert!(cut_tail.faults[0].contains("cut off") && cut_tail.faults[0].contains('9'), "{:?}", cut_tail.faults);
 
-    let snapped = capture::parse(&pcap(false, false, 1, 60)).unwrap();
+    let snapped = capture::parse(&pcap(&frames(), false, false, 1, 60)).unwrap();
     assert_eq!((snapped.frames[0].bytes.len(), snapped.frames[0].len), (60, 82));
     assert!(snapped.faults[0].contains("10 of 10") && snapped.faults[0].contains("cut"), "{:?}", snapped.faults);
 
-    let raw_ip = capture::parse(&pcap(false, false, 101, 65_535)).unwrap_err();
+    let raw_ip = capture::parse(&pcap(&frames(), false, false, 101, 65_535)).unwrap_err();
     assert!(raw_ip.cause.contains("101") && raw_ip.cause.contains("not Ethernet"), "{}", raw_ip.cause);
 
     let mut insane = whole.clone();
@@ -461,7 +417,7 @@ fn broken_captures_are_named_and_never_sent_in_silence() {
 
     assert!(capture::parse(&whole[..24]).unwrap_err().cause.contains("no complete frame"));
     assert!(capture::parse(b"hello").unwrap_err().cause.contains("not a capture"));
-    assert!(capture::parse(&pcapng(None, 1_000)[..60]).unwrap_err().cause.contains("no complete frame"));
+    assert!(capture::parse(&pcapng(&frames(), None, 1_000)[..60]).unwrap_err().cause.contains("no complete frame"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod support;
 
 mod cases_config;
 mod cases_run;
+mod cases_streams;
 mod control;
 mod datapath;
 mod dut;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let mut tests = Vec::new();
     tests.extend(cases_config::tests());
     tests.extend(cases_run::tests());
+    tests.extend(cases_streams::tests());
     tests.extend(control::tests());
     tests.extend(datapath::tests());
     tests.extend(dut::tests());

@@ -5,8 +5,10 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod bpf;
+pub mod capture_files;
 pub mod frames;
 pub mod harness;
+pub mod inspect;
 pub mod netns;
 pub mod program;
 pub mod run;

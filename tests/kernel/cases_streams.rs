@@ -1,0 +1,173 @@
+//! Black-box cases of streams on real interfaces: captures replayed, VLAN tags, IPv6. The DUT's sockets and captures judge.
+
+use std::{fs, time::Duration};
+
+use plimsoll::{
+    profile,
+    program::{compile, reference},
+};
+
+use crate::support::{
+    capture_files::{pcap, pcapng},
+    harness::Test,
+    inspect::{Layer, inspect},
+    netns::{Options, Topology},
+    run::{Plimsoll, SINK},
+    traffic::{Capture, UdpSink},
+};
+
+pub fn tests() -> Vec<Test> {
+    crate::tests![
+        c11_an_ipv6_gateway_is_found_by_neighbour_discovery,
+        c18_a_vlan_tag_stands_inside_the_size,
+        c18_without_a_mac_the_arp_request_is_tagged_too,
+        c24_captures_of_every_format_are_replayed_at_their_timing,
+        c24_a_cut_tail_and_cut_frames_are_said,
+        c24_a_capture_without_ethernet_sends_nothing,
+        a_captured_frame_is_counted_when_it_is_tracked,
+    ]
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn c11_an_ipv6_gateway_is_found_by_neighbour_discovery() {
+    let topology = Topology::sink(Options { ipv6: true, ..Options::default() });
+    let sink = UdpSink::bind(&topology.dut, "[::]:9");
+    let plimsoll =
+        Plimsoll::with_profile("ports: [{interface: g0, src_ip: 'fd00:1::2/64', default_gw: 'fd00:1::1'}]\n");
+    let line = "run PROFILE --rate 2000pps --count 2000 --frame-size";
+    plimsoll.run(&topology.generator, &format!("{line} 128"), LIMIT).expect_code(0);
+    assert_eq!(sink.finish().datagrams, 2000);
+    assert_eq!(topology.dut.mib("Udp6InCsumErrors"), 0);
+    let refused = plimsoll.run(&topology.generator, &format!("{line} 64"), LIMIT).expect_code(2);
+    assert!(refused.stderr.contains("at least 66 bytes"), "{}", refused.stderr);
+}
+
+/// The sink's port in VLAN 100.
+fn in_vlan_100(dest_mac: &str) -> String {
+    let port = SINK.replace("10.1.0.1}", &format!("10.1.0.1{dest_mac}}}"));
+    format!("{port}size: 128\nstreams: [{{headers: [{{vlan: 100}}, udp]}}]\n")
+}
+
+fn c18_a_vlan_tag_stands_inside_the_size() {
+    let topology = Topology::sink(Options::default());
+    let capture = Capture::start(&topology.dut, "d0", "vlan 100 and udp");
+    let dest_mac = format!(", dest_mac: '{}'", topology.dut.mac("d0"));
+    Plimsoll::with_profile(&in_vlan_100(&dest_mac))
+        .run(&topology.generator, "run PROFILE --rate 1000pps --count 100", LIMIT)
+        .expect_code(0);
+    let frames = capture.finish_with(100);
+    assert_eq!(frames.len(), 100);
+    for frame in frames {
+        assert_eq!(frame.bytes.len(), 124, "128 bytes with the FCS and the tag");
+        let layers = inspect(&frame.bytes);
+        assert_eq!(layers[1], Layer::Vlan { tpid: 0x8100, id: 100 }, "{layers:?}");
+        assert!(matches!(layers[3], Layer::Udp { dst: 9, .. }), "{layers:?}");
+    }
+}
+
+fn c18_without_a_mac_the_arp_request_is_tagged_too() {
+    let topology = Topology::sink(Options::default());
+    let capture = Capture::start(&topology.dut, "d0", "");
+    // Nobody answers in VLAN 100 here: the DUT has no interface in it.
+    Plimsoll::with_profile(&in_vlan_100(""))
+        .run(&topology.generator, "run PROFILE --rate 1000pps --count 100", LIMIT)
+        .expect_code(3);
+    let frames = capture.finish();
+    let tagged_arp = |bytes: &[u8]| bytes[12..16] == [0x81, 0x00, 0, 100] && bytes[16..18] == [0x08, 0x06];
+    assert!(!frames.is_empty() && frames.iter().all(|frame| tagged_arp(&frame.bytes)), "only ARP, only tagged");
+}
+
+/// Ten frames of 82 bytes from 10.1.0.2 to 10.1.0.1 port 9, for some other station's MAC.
+fn frames() -> Vec<Vec<u8>> {
+    let text =
+        "ports: [{interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1, dest_mac: '02:00:00:00:00:02'}]\nsize: 86\n";
+    let profile = profile::parse(text, "frames").expect("a good profile");
+    let compiled = compile(&profile, &[], 1, 1).expect("a good profile");
+    let frame = |index| {
+        let mut bytes = Vec::new();
+        reference::frame(&compiled.programs[0].streams[0], index, 0, &mut bytes);
+        bytes
+    };
+    (0..10).map(frame).collect()
+}
+
+/// A profile that replays this file once; `more` are further keys of the stream.
+fn replay(file: &[u8], more: &str) -> Plimsoll {
+    let plimsoll = Plimsoll::with_profile(&format!("{SINK}streams: [{{pcap: replayed.pcap{more}}}]\n"));
+    fs::write(plimsoll.dir.path().join("replayed.pcap"), file).expect("the capture can be written");
+    plimsoll
+}
+
+fn c24_captures_of_every_format_are_replayed_at_their_timing() {
+    let topology = Topology::sink(Options::default());
+    let _sink = UdpSink::bind(&topology.dut, "10.1.0.1:9");
+    let frames = frames();
+    let files = [
+        ("le_us", pcap(&frames, false, false, 1, 65_535)),
+        ("be_us", pcap(&frames, true, false, 1, 65_535)),
+        ("le_ns", pcap(&frames, false, true, 1, 65_535)),
+        ("be_ns", pcap(&frames, true, true, 1, 65_535)),
+        ("pcapng", pcapng(&frames, None, 1_000)),
+    ];
+    for (name, file) in files {
+        let capture = Capture::start(&topology.dut, "d0", "udp port 9");
+        let run = replay(&file, "").run(&topology.generator, "run PROFILE --duration 1s", LIMIT).expect_code(0);
+        assert_eq!(run.count("completed_frames"), 10, "{name}");
+        let captured = capture.finish_with(10);
+        assert_eq!(captured.len(), 10, "{name}");
+        let spread_ns = captured[9].at_ns - captured[0].at_ns;
+        assert!((7_000_000..=11_000_000).contains(&spread_ns), "{name}: {spread_ns} ns");
+        for (sent, original) in captured.iter().zip(&frames) {
+            assert_eq!(sent.bytes[12..], original[12..], "{name}: only MACs are rewritten");
+        }
+    }
+    assert_eq!(topology.dut.mib("UdpInCsumErrors"), 0);
+    assert_eq!(topology.dut.mib("UdpInDatagrams"), 50);
+}
+
+fn c24_a_cut_tail_and_cut_frames_are_said() {
+    let topology = Topology::sink(Options::default());
+    let _sink = UdpSink::bind(&topology.dut, "10.1.0.1:9");
+    let whole = pcap(&frames(), false, false, 1, 65_535);
+    let run = replay(&whole[..whole.len() - 20], "")
+        .run(&topology.generator, "run PROFILE --duration 1s", LIMIT)
+        .expect_code(0);
+    assert_eq!(run.count("completed_frames"), 9);
+    assert!(
+        run.caveats().contains(&"capture_incomplete".to_owned()) && run.text().contains("cut off"),
+        "{}",
+        run.text()
+    );
+    let snapped = pcap(&frames(), false, false, 1, 60);
+    let run = replay(&snapped, "").run(&topology.generator, "run PROFILE --duration 1s", LIMIT).expect_code(0);
+    assert_eq!(run.count("completed_frames"), 10);
+    assert!(run.text().contains("10 of 10 frames were cut"), "{}", run.text());
+    assert_eq!(topology.dut.mib("UdpInCsumErrors"), 0, "padded frames get a new checksum");
+    assert_eq!(topology.dut.mib("UdpInDatagrams"), 19);
+}
+
+fn c24_a_capture_without_ethernet_sends_nothing() {
+    let topology = Topology::sink(Options::default());
+    let before = topology.generator.counter("g0", "tx_packets");
+    let raw_ip: Vec<Vec<u8>> = frames().iter().map(|frame| frame[14..].to_vec()).collect();
+    let run = replay(&pcap(&raw_ip, false, false, 101, 65_535), "")
+        .run(&topology.generator, "run PROFILE --duration 1s", LIMIT)
+        .expect_code(2);
+    assert!(run.stderr.contains("link type 101") && run.stderr.contains("not Ethernet"), "{}", run.stderr);
+    assert_eq!(topology.generator.counter("g0", "tx_packets"), before);
+}
+
+fn a_captured_frame_is_counted_when_it_is_tracked() {
+    let topology = Topology::forward(Options::default());
+    let profile = "ports:
+- {interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}
+- {interface: g1, src_ip: 10.2.0.2, default_gw: 10.2.0.1}
+streams: [{pcap: {file: replayed.pcap, timing: rate, passes: 0, rewrite: {dst_ip: 10.2.0.2}}, track: true}]
+";
+    let plimsoll = Plimsoll::with_profile(profile);
+    fs::write(plimsoll.dir.path().join("replayed.pcap"), pcap(&frames(), false, false, 1, 65_535))
+        .expect("a file can be written");
+    let run = plimsoll.run(&topology.generator, "run PROFILE --rate 1000pps --count 500", LIMIT).expect_code(0);
+    assert_eq!((run.count("completed_frames"), run.count("received_frames")), (500, 500), "{}", run.text());
+}
