@@ -88,6 +88,8 @@ impl Session {
                 .because("no port receives the streams, and nothing reads the DUT's counters")
                 .remedy("name a second port, or say in the profile how the DUT is read (dut: observe: …)"));
         }
+        // Trials have loads of their own: captures leave their recorded times.
+        self.recipe.profile.rate.get_or_insert(Rate::Max);
         let own_fps = self.own_ceiling()?;
         let first_trial = self.file.trials.len();
         let min_fps = self.highest_load(options.min)?.unwrap_or(1);

@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         c24_a_cut_tail_and_cut_frames_are_said,
         c24_a_capture_without_ethernet_sends_nothing,
         a_captured_frame_is_counted_when_it_is_tracked,
+        a_rate_replaces_the_recorded_times,
     ]
 }
 
@@ -170,4 +171,11 @@ streams: [{pcap: {file: replayed.pcap, timing: rate, passes: 0, rewrite: {dst_ip
         .expect("a file can be written");
     let run = plimsoll.run(&topology.generator, "run PROFILE --rate 1000pps --count 500", LIMIT).expect_code(0);
     assert_eq!((run.count("completed_frames"), run.count("received_frames")), (500, 500), "{}", run.text());
+}
+
+fn a_rate_replaces_the_recorded_times() {
+    let topology = Topology::sink(Options::default());
+    let plimsoll = replay(&pcap(&frames(), false, false, 1, 65_535), "");
+    let run = plimsoll.run(&topology.generator, "run PROFILE --rate 1000pps --count 100", LIMIT).expect_code(0);
+    assert_eq!(run.count("completed_frames"), 100, "{}", run.text());
 }
