@@ -26,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         c24_a_capture_without_ethernet_sends_nothing,
         a_captured_frame_is_counted_when_it_is_tracked,
         a_rate_replaces_the_recorded_times,
+        shipped_profiles_come_back_through_a_router,
     ]
 }
 
@@ -111,18 +112,23 @@ fn c24_captures_of_every_format_are_replayed_at_their_timing() {
         ("be_ns", pcap(&frames, true, true, 1, 65_535)),
         ("pcapng", pcapng(&frames, None, 1_000)),
     ];
+    let mut spreads_ns = Vec::new();
     for (name, file) in files {
         let capture = Capture::start(&topology.dut, "d0", "udp port 9");
         let run = replay(&file, "").run(&topology.generator, "run PROFILE --duration 1s", LIMIT).expect_code(0);
         assert_eq!(run.count("completed_frames"), 10, "{name}");
         let captured = capture.finish_with(10);
         assert_eq!(captured.len(), 10, "{name}");
+        // Neither 9 s nor 9 µs; a host that takes the CPU away may press the first frames together.
         let spread_ns = captured[9].at_ns - captured[0].at_ns;
-        assert!((7_000_000..=11_000_000).contains(&spread_ns), "{name}: {spread_ns} ns");
+        assert!((1_000_000..=100_000_000).contains(&spread_ns), "{name}: {spread_ns} ns");
+        spreads_ns.push(spread_ns);
         for (sent, original) in captured.iter().zip(&frames) {
             assert_eq!(sent.bytes[12..], original[12..], "{name}: only MACs are rewritten");
         }
     }
+    spreads_ns.sort_unstable();
+    assert!((7_000_000..=11_000_000).contains(&spreads_ns[2]), "the median of {spreads_ns:?} is not 9 ms");
     assert_eq!(topology.dut.mib("UdpInCsumErrors"), 0);
     assert_eq!(topology.dut.mib("UdpInDatagrams"), 50);
 }
@@ -178,4 +184,16 @@ fn a_rate_replaces_the_recorded_times() {
     let plimsoll = replay(&pcap(&frames(), false, false, 1, 65_535), "");
     let run = plimsoll.run(&topology.generator, "run PROFILE --rate 1000pps --count 100", LIMIT).expect_code(0);
     assert_eq!(run.count("completed_frames"), 100, "{}", run.text());
+}
+
+/// All but those whose networks this router does not have (198.18.0.0/15, VLANs).
+fn shipped_profiles_come_back_through_a_router() {
+    let topology = Topology::forward(Options { ipv6: true, ..Options::default() });
+    for name in ["udp-64", "imix", "vm-dut", "trex_cfg", "tcp-syn", "burst", "ipv6"] {
+        let profile = format!("{}/profiles/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+        let run = Plimsoll::with_profile("")
+            .run(&topology.generator, &format!("run {profile} --rate 4000pps --count 400"), LIMIT)
+            .expect_code(0);
+        assert_eq!((run.count("completed_frames"), run.count("received_frames")), (400, 400), "{name}: {}", run.text());
+    }
 }
