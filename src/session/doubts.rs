@@ -9,7 +9,7 @@ use crate::{
     caveat::{Caveat, Code},
     dut::counters::Source,
     engine::{TxReport, control::Control},
-    host::watch::LinkChange,
+    host::{link, watch::LinkChange},
     human,
     report::result::Trial,
 };
@@ -63,17 +63,22 @@ impl Session {
             ));
         }
         let sent = report.counts.sent_frames();
-        let moved = |counter: &str| -> u64 {
-            let ours = left.moved().filter(|(c, _)| c.source == Source::Link && c.interface == *name);
-            ours.filter(|(c, _)| c.name == counter).map(|(_, delta)| delta.max(0) as u64).sum()
-        };
-        let device = moved("tx_packets").saturating_sub(left.control_frames[n]);
+        let device: i64 = left
+            .moved()
+            .filter(|(counter, _)| counter.interface == *name)
+            .map(|(counter, delta)| match counter.source {
+                Source::Link if counter.name == "tx_packets" => delta,
+                Source::Ethtool => link::sent_apart(&counter.name, delta),
+                _ => 0,
+            })
+            .sum();
+        let device = (device.max(0) as u64).saturating_sub(left.control_frames[n]);
         // A device that is gone, or was re-made, counts nothing; that has its own caveat.
         if device.abs_diff(sent) * 1000 > sent.max(device) && report.error().is_none() {
             caveats.push(Caveat::new(
                 Code::CountersDisagree,
                 format!(
-                    "{name}: {} frames were sent by our count, {} by the device's tx_packets",
+                    "{name}: {} frames were sent by our count, {} by the device's counters",
                     human::count(sent),
                     human::count(device)
                 ),

@@ -15,7 +15,10 @@ use crate::{
     backend::FreeSlots,
     clock,
     error::{Error, Result},
-    host::caps,
+    host::{
+        caps,
+        link::{Device, Link},
+    },
     ids::QueueId,
 };
 
@@ -67,10 +70,10 @@ impl XskQueue {
             XskMode::ZeroCopy | XskMode::Auto => match open_as(ifname, queue, true) {
                 Ok(opened) => return Ok((opened, None)),
                 Err(error) if mode == XskMode::Auto && is_unsupported(&error) => {
-                    Some(format!("zero-copy: {}", error.cause().unwrap_or("not supported")))
+                    Some(unsupported(error, ifname).to_string())
                 }
                 Err(error) if is_unsupported(&error) => {
-                    return Err(error.remedy("the driver has no zero-copy on this queue: use --backend xsk-copy"));
+                    return Err(unsupported(error, ifname));
                 }
                 Err(error) => return Err(error),
             },
@@ -84,6 +87,21 @@ fn is_unsupported(error: &Error) -> bool {
     // ENOTSUPP, the kernel's own number, which libc does not know.
     const ENOTSUPP: i32 = 524;
     matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::EINVAL | ENOTSUPP))
+}
+
+/// Names the driver, and on virtio what the hypervisor has to offer.
+fn unsupported(error: Error, ifname: &str) -> Error {
+    let driver = Link::find(ifname).ok().and_then(|link| Device::of(&link).driver);
+    let name = driver.as_deref().unwrap_or("of this interface");
+    let errno = error.errno().map(|errno| format!(" ({})", io::Error::from_raw_os_error(errno))).unwrap_or_default();
+    let error = error.because(format!("driver {name} does not support it{errno}"));
+    error.remedy(match name {
+        // VIRTIO_F_ACCESS_PLATFORM; with QEMU iommu_platform=on,disable-legacy=on.
+        "virtio_net" => {
+            "use --backend xsk-copy or live, or give the virtual NIC iommu_platform=on (and Linux 6.16 or newer)"
+        }
+        _ => "use --backend xsk-copy",
+    })
 }
 
 fn open_as(ifname: &str, queue: QueueId, zero_copy: bool) -> Result<XskQueue> {
