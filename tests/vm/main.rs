@@ -3,14 +3,30 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod disturb;
 mod fixture;
 mod guest;
+mod modes;
 mod observe;
+mod overload;
+mod users_case;
+mod wire;
+mod zero_copy;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let tests = [guest::tests(), observe::tests()].concat();
+    let tests = [
+        guest::tests(),
+        observe::tests(),
+        users_case::tests(),
+        overload::tests(),
+        zero_copy::tests(),
+        wire::tests(),
+        modes::tests(),
+        disturb::tests(),
+    ]
+    .concat();
     let code = support::harness::main(tests);
     fixture::shut_down();
     code

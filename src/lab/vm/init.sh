@@ -30,6 +30,7 @@ done
 agent() {
   base=/run/agent$2
   exec 3<>"$1"
+  pause=0.3
   while :; do
     if read -r tag seconds script <&3; then
       echo "$script" | base64 -d >$base.sh
@@ -43,8 +44,11 @@ agent() {
       kill -KILL -$watchdog 2>/dev/null
       [ -e $base.late ] && status=124
       { echo; echo "@$tag $status $(stat -c %s $base.out) $(stat -c %s $base.err)"; cat $base.out $base.err; } >&3
+      pause=0.05
     else
-      sleep 0.05
+      # Nobody is connected. A client often comes back at once; an idle agent must not take the CPU from the guest.
+      sleep $pause
+      pause=0.3
     fi
   done
 }

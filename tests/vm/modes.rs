@@ -1,0 +1,75 @@
+//! Which backend runs on which driver: what works, what is refused with its reason, and that `auto` does what `probe` says.
+
+use crate::{
+    fixture::{self, Machine, RUN},
+    support::{harness::Test, run::Outcome},
+};
+
+pub fn tests() -> Vec<Test> {
+    crate::tests![
+        zero_copy_on_default_virtio_is_refused_by_name,
+        auto_on_default_virtio_reports_what_runs_instead_of_zero_copy,
+        live_on_vmxnet3_sends_or_says_why_not,
+        live_on_virtio_sends_or_says_why_not,
+    ]
+}
+
+/// One port on the tap of its number, to an address where nobody answers.
+fn port(machine: &Machine, nic: usize) -> String {
+    format!(
+        "ports:\n  - {{interface: nic{nic}, src_ip: 10.9.0.2, default_gw: 10.9.0.1, dest_mac: '02:00:00:00:00:09', src_mac: '{}'}}\n",
+        machine.spec().mac(nic)
+    )
+}
+
+/// Runs 2,000 frames and counts what the host's tap takes from the guest.
+fn run(machine: &Machine, nic: usize, backend: &str) -> (Outcome, u64) {
+    let tap = format!("t{nic}");
+    let before = machine.netns.counter(&tap, "rx_packets");
+    let arguments = format!("run PROFILE --backend {backend} --rate 5kpps --count 2000 --workers 1");
+    let outcome = machine.plimsoll(&port(machine, nic), &arguments, RUN);
+    (outcome, machine.netns.counter(&tap, "rx_packets") - before)
+}
+
+fn zero_copy_on_default_virtio_is_refused_by_name() {
+    let (outcome, seen) = run(&fixture::generator(), 6, "xsk-zc");
+    let outcome = outcome.expect_code(3);
+    for word in ["nic6", "zero-copy", "driver virtio_net", "iommu_platform=on"] {
+        assert!(outcome.stderr.contains(word), "{word} in {}", outcome.stderr);
+    }
+    assert_eq!(seen, 0);
+}
+
+fn auto_on_default_virtio_reports_what_runs_instead_of_zero_copy() {
+    let (outcome, seen) = run(&fixture::generator(), 6, "auto");
+    let outcome = outcome.expect_code(0);
+    let port = &outcome.json["ports"][0];
+    assert_ne!(port["mode"], "zero-copy");
+    assert!(port["why_not"].as_object().is_some_and(|why| why.keys().any(|key| key.contains("zc"))), "{port}");
+    assert_eq!(outcome.count("completed_frames"), 2000);
+    assert!(seen >= 2000, "{seen}");
+}
+
+/// Live frames either leave, all of them, or the refusal has a reason; nothing in between.
+fn live(nic: usize, driver: &str) {
+    let (outcome, seen) = run(&fixture::generator(), nic, "live");
+    if outcome.code == Some(0) {
+        assert_eq!(outcome.json["ports"][0]["mode"], "live");
+        assert_eq!(outcome.count("completed_frames"), 2000);
+        // The self-test's frames come on top.
+        assert!((2000..2200).contains(&seen), "{seen}");
+    } else {
+        let outcome = outcome.expect_code(3);
+        assert!(outcome.stderr.contains(&format!("nic{nic}")) && outcome.stderr.contains(driver), "{}", outcome.stderr);
+        assert_eq!(seen, 0);
+    }
+    eprintln!("live on {driver}: {}", if seen > 0 { "works" } else { "refused" });
+}
+
+fn live_on_vmxnet3_sends_or_says_why_not() {
+    live(7, "vmxnet3");
+}
+
+fn live_on_virtio_sends_or_says_why_not() {
+    live(6, "virtio_net");
+}
