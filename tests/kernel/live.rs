@@ -6,7 +6,7 @@ use std::{
 };
 
 use plimsoll::{
-    backend::live::{LivePort, LiveQueue, probe},
+    backend::live::{LivePort, LiveQueue, MAX_BUF_LEN, probe},
     clock::{self, Instant},
     ids::{StreamId, WorkerId},
     program::{Checksum, Field, Generator, StreamProgram, Template, Term, TermSource, TxProgram, Write, reference},
@@ -31,6 +31,7 @@ pub fn tests() -> Vec<Test> {
         paced_frames_leave_when_they_are_due,
         nothing_leaves_after_the_end,
         a_veth_is_probed_by_whether_its_peer_takes_frames,
+        thousands_of_different_frames_load_and_the_limits_are_named,
     ]
 }
 
@@ -272,4 +273,47 @@ fn a_veth_is_probed_by_whether_its_peer_takes_frames() {
     assert!(refused.contains("ndo_xdp_xmit"), "{refused}");
     topology.dut.sh("ethtool -K d0 gro on");
     assert_eq!(why_not(), None);
+}
+
+fn thousands_of_different_frames_load_and_the_limits_are_named() {
+    let topology = Topology::sink(Options::default());
+    topology.dut.sh("ethtool -K d0 gro on");
+    let one = udp_program(&topology).streams.remove(0);
+    // As from a capture file: every frame another, of any length that fits.
+    let many = |frames: usize, longest: usize| {
+        let mut stream = one.clone();
+        stream.pattern = (0..frames as u16).collect();
+        stream.templates = vec![one.templates[0].clone(); frames];
+        for (n, template) in stream.templates.iter_mut().enumerate() {
+            let mut bytes = template.bytes.to_vec();
+            bytes.resize(60 + n % (longest - 59), n as u8);
+            template.bytes = bytes.into();
+        }
+        program(vec![one.clone(), stream])
+    };
+    inside(&topology.generator, || {
+        let port = LivePort::open("g0", ifindex_of("g0")).unwrap();
+        let most = many(1000, MAX_BUF_LEN);
+        let mut queue = LiveQueue::open(&port, &most, WorkerId(0), 1).unwrap();
+        queue.set_end(Instant(u64::MAX));
+        let mut expected = Vec::new();
+        for index in 0..1010 {
+            queue.schedule(1, Instant(0));
+            let frame = queue.preview(&vec![0xEE; most.max_buf_len()]).unwrap().expect("a frame is due");
+            let at = usize::from(most.streams[1].templates[0].signature.unwrap().offset) + 10;
+            let stamp = u32::from_be_bytes(frame[at..at + 4].try_into().unwrap());
+            reference::frame(&most.streams[1], index, stamp, &mut expected);
+            assert_eq!(frame, expected, "frame {index}");
+        }
+        queue.schedule(1, Instant(0));
+        queue.run(1, 1).unwrap();
+        assert_eq!(queue.transmitted().sent_frames, 1);
+        let mut refused = |program: TxProgram| queue.load(&program).unwrap_err().to_string();
+        let error = refused(many(2049, 60));
+        assert!(error.contains("stream udp") && error.contains("2049 different frames"), "{error}");
+        let mut fields = udp_program(&topology);
+        fields.streams[0].fields = vec![fields.streams[0].fields[0].clone(); 61];
+        let error = refused(fields);
+        assert!(error.contains("varies 61 fields"), "{error}");
+    });
 }

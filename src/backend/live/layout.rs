@@ -47,8 +47,8 @@ const STREAMS: usize = RING_DUE + 8 * RING;
 
 /// Most fields of one stream: their values stand on the BPF stack (512 bytes) while a frame is made.
 pub(super) const MAX_FIELDS: usize = 60;
-/// Most templates of one stream: the reach of the conditional jumps that select one.
-pub(super) const MAX_TEMPLATES: usize = 8192;
+/// Most templates of one stream. The kernel's time to load them grows with the square: 1.3 s for 1000, 4 s for 2000.
+pub(super) const MAX_TEMPLATES: usize = 2048;
 /// Frames up to this length are written by immediate stores, longer ones copied from the constants by a helper.
 pub(super) const MAX_IMMEDIATE_BYTES: usize = 128;
 /// From here on a period or divisor never comes round: a frame index stays far below.
