@@ -11,7 +11,7 @@ use std::{
 
 use super::options::BackendChoice;
 use crate::{
-    backend::live::{self, LivePort},
+    backend::live::LivePort,
     clock,
     engine::{self, OpenPort, TrialSpec, TxPort},
     error::{Error, Result},
@@ -88,10 +88,7 @@ impl Candidate {
     fn open(self, port: &OpenPort, stop: &Arc<AtomicBool>) -> Result<TxPort> {
         let backend = match self {
             Candidate::XskZeroCopy => engine::BackendChoice::XskZeroCopy,
-            Candidate::Live => {
-                live::probe(&port.ifname, port.ifindex)?;
-                engine::BackendChoice::Live(LivePort::open(&port.ifname, port.ifindex)?)
-            }
+            Candidate::Live => engine::BackendChoice::Live(LivePort::open(&port.ifname, port.ifindex)?),
             Candidate::XskCopy => engine::BackendChoice::XskCopy,
             Candidate::Packet => engine::BackendChoice::Packet,
         };

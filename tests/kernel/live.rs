@@ -271,6 +271,7 @@ fn a_veth_is_probed_by_whether_its_peer_takes_frames() {
     topology.dut.sh("ethtool -K d0 gro off");
     let refused = why_not().expect("veth's peer has neither XDP nor GRO");
     assert!(refused.contains("ndo_xdp_xmit"), "{refused}");
+    assert_eq!(topology.generator.xdp_program("g0"), None, "what was tried is gone");
     topology.dut.sh("ethtool -K d0 gro on");
     assert_eq!(why_not(), None);
 }

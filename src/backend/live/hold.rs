@@ -13,7 +13,7 @@ use std::{
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use super::sys::{self, LOOPBACK};
+use super::sys::{self, LOOPBACK, XdpMode};
 
 /// The attachment and the namespace that carries it.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Hold {
     pub(super) fn new(program: &OwnedFd) -> io::Result<Hold> {
         in_new_netns(|| {
             let netns = File::open("/proc/thread-self/ns/net")?;
-            Ok(Hold { _link: sys::attach_generic(program.as_fd(), LOOPBACK)?, _netns: netns })
+            Ok(Hold { _link: sys::attach(program.as_fd(), LOOPBACK, XdpMode::Generic)?, _netns: netns })
         })
     }
 }

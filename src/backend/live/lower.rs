@@ -16,6 +16,7 @@ use crate::program::{Field, Generator, StreamProgram, TxProgram};
 
 /// `enum xdp_action`. With the port as the ingress device, XDP_TX hands a live frame to the port's ndo_xdp_xmit.
 pub(super) const XDP_DROP: i32 = 1;
+pub(super) const XDP_PASS: i32 = 2;
 pub(super) const XDP_TX: i32 = 3;
 
 /// Stack slot of the context. Field values lie below.

@@ -22,7 +22,7 @@ use super::{
     hold::Hold,
     layout::{Head, Layout, RING, RING_DUE, RING_STREAM, StreamLayout},
     lower::{MapFds, XDP_TX, lower},
-    probe::probe,
+    probe::make_ready,
     sys::{self, SharedMap},
     xmit::{MAX_CPUS, XmitCount, XmitCounter},
 };
@@ -44,19 +44,21 @@ pub struct LivePort {
     xmit: XmitCounter,
     /// CPUs that have a worker.
     cpus: Mutex<BTreeSet<usize>>,
+    /// Makes some drivers take redirected frames.
+    _pass: Option<OwnedFd>,
 }
 
 impl LivePort {
-    /// Opens interface `name` (number `ifindex`) of the calling thread's network namespace, after [`probe`].
+    /// Opens interface `name` (number `ifindex`) of the calling thread's network namespace, if [`super::probe`] would find nothing against it.
     ///
     /// # Errors
     /// Why live frames cannot be had here: kernel, privilege, driver.
     pub fn open(name: &str, ifindex: u32) -> Result<Arc<LivePort>> {
-        probe(name, ifindex)?;
+        let pass = make_ready(name, ifindex)?;
         let netns = fs::metadata("/proc/thread-self/ns/net")
             .map_err(|cause| Error::environment("look at", "the network namespace").os(&cause))?;
         let xmit = XmitCounter::new(ifindex, netns.ino() as u32)?;
-        Ok(Arc::new(LivePort { name: name.to_owned(), ifindex, xmit, cpus: Mutex::default() }))
+        Ok(Arc::new(LivePort { name: name.to_owned(), ifindex, xmit, cpus: Mutex::default(), _pass: pass }))
     }
 
     /// Takes a CPU for the calling thread, of those it may run on, and pins it there: live frames are counted by CPU, so each

@@ -15,8 +15,15 @@ use libbpf_sys as bpf;
 use super::asm::Insn;
 
 const NAME: &CStr = c"plimsoll_live";
-/// `XDP_FLAGS_SKB_MODE` (include/uapi/linux/if_link.h): generic XDP.
-const SKB_MODE: u32 = 1 << 1;
+/// Where an XDP program runs: `XDP_FLAGS_*` (include/uapi/linux/if_link.h).
+#[derive(Debug, Clone, Copy)]
+pub(super) enum XdpMode {
+    /// In the stack.
+    Generic = 1 << 1,
+    /// In the driver.
+    Native = 1 << 2,
+}
+
 /// `lo` is the first interface of every namespace (LOOPBACK_IFINDEX, include/net/flow.h).
 pub(super) const LOOPBACK: u32 = 1;
 /// Enough of the verifier's log to see why it refused.
@@ -159,11 +166,11 @@ pub(super) fn load(insns: &[Insn]) -> io::Result<OwnedFd> {
     })
 }
 
-/// Attaches an XDP program to an interface of the calling thread's network namespace in generic mode, as a link.
-pub(super) fn attach_generic(program: BorrowedFd<'_>, ifindex: u32) -> io::Result<OwnedFd> {
+/// Attaches an XDP program to an interface of the calling thread's network namespace; it is detached with the link.
+pub(super) fn attach(program: BorrowedFd<'_>, ifindex: u32, mode: XdpMode) -> io::Result<OwnedFd> {
     let options = bpf::bpf_link_create_opts {
         sz: size_of::<bpf::bpf_link_create_opts>() as _,
-        flags: SKB_MODE,
+        flags: mode as u32,
         ..Default::default()
     };
     // SAFETY: the options are a whole, initialised struct that outlives the call.
