@@ -17,6 +17,11 @@ use crate::error::{Error, Result};
 /// Longest profile, in bytes.
 pub const MAX_PROFILE_BYTES: usize = 4 << 20;
 
+/// Longest cause of an error, in characters.
+const MAX_CAUSE_CHARS: usize = 300;
+/// Longest word that a valid one is sought for, in bytes.
+const MAX_WORD_BYTES: usize = 40;
+
 /// A place in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct At {
@@ -132,7 +137,12 @@ impl<'a> Source<'a> {
             0 => self.file.to_owned(),
             line => format!("{}:{line}:{}", self.file, at.column),
         };
-        Error::usage("read", subject).because(cause)
+        // What the file says is repeated only as far as a person reads it.
+        let cause = cause.to_string();
+        match cause.char_indices().nth(MAX_CAUSE_CHARS) {
+            Some((end, _)) => Error::usage("read", subject).because(format!("{}…", &cause[..end])),
+            None => Error::usage("read", subject).because(cause),
+        }
     }
 
     /// Parses one YAML document.
@@ -352,6 +362,7 @@ impl<'n> Section<'n> {
 pub(super) fn suggest(word: &str, valid: &[&str]) -> String {
     let nearest = valid
         .iter()
+        .filter(|_| word.len() <= MAX_WORD_BYTES)
         .map(|candidate| (strsim::damerau_levenshtein(&word.to_ascii_lowercase(), candidate), candidate))
         .min_by_key(|&(distance, _)| distance);
     match nearest {
@@ -402,6 +413,13 @@ mod tests {
         assert!(error.contains("f.yaml:3:1") && error.contains("duplicate"), "{error}");
         let error = SOURCE.parse("a:\n\t- b: 1\n").unwrap_err().to_string();
         assert!(error.contains("f.yaml:2:1") && error.contains("tab"), "{error}");
+    }
+
+    #[test]
+    fn an_endless_key_is_cut_in_the_message() {
+        let root = SOURCE.parse(&format!("? {}\n: 1\n", "k".repeat(1 << 20))).unwrap();
+        let error = SOURCE.section(&root, "port").unwrap().finish().unwrap_err().to_string();
+        assert!(error.len() < 500 && error.contains('…'), "{} bytes", error.len());
     }
 
     #[test]
