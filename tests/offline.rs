@@ -121,3 +121,12 @@ fn check_wants_an_observer_that_exists() {
     let output = run(dir.path(), &["check", "dut.yaml"]);
     assert_eq!(output.status.code(), Some(2), "{}{}", text(&output.stdout), text(&output.stderr));
 }
+
+#[test]
+fn a_share_of_the_link_is_reckoned_with_an_assumed_speed_and_said() {
+    let dir = workshop();
+    let output = run(dir.path(), &["check", "profiles/udp-64.yaml", "--rate", "50%"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(said.contains("7,440,476 frames/s") && said.contains("reckoned with a link of 10 Gb/s"), "{said}");
+}

@@ -9,7 +9,9 @@ use std::{
 use clap::Args;
 
 use crate::{
+    caveat::{Caveat, Code},
     error::{Error, Result},
+    human,
     profile::{self, Profile, SizeMix},
     program::{self, Compiled, PortFacts},
     units::Rate,
@@ -57,8 +59,16 @@ impl ProfileArgs {
     pub(super) fn compile(&self) -> Result<Vec<(Profile, Compiled)>> {
         let (profile, sizes) = self.read()?;
         let compile = |profile: Profile| {
-            let facts: Vec<_> = (0..profile.ports.len()).map(PortFacts::placeholder).collect();
-            let compiled = program::compile(&profile, &facts, run_tag(0), profile.seed)?;
+            let mut facts: Vec<_> = (0..profile.ports.len()).map(PortFacts::placeholder).collect();
+            facts.iter_mut().for_each(|port| port.link_bps = Some(ASSUMED_LINK_BPS));
+            let mut compiled = program::compile(&profile, &facts, run_tag(0), profile.seed)?;
+            if needs_link_speed(&profile) {
+                let text = format!(
+                    "rates in % are reckoned with a link of {}, because no NIC is looked at here",
+                    human::link_speed(ASSUMED_LINK_BPS / 1_000_000)
+                );
+                compiled.caveats.push(Caveat::new(Code::Note, text));
+            }
             Ok((profile, compiled))
         };
         if sizes.is_empty() {
@@ -71,6 +81,16 @@ impl ProfileArgs {
         };
         sizes.iter().map(with_size).collect()
     }
+}
+
+/// What `check` and `pcap` take for a link's speed: a share of it is no mistake of the profile.
+const ASSUMED_LINK_BPS: u64 = 10_000_000_000;
+
+/// Whether a rate is a share of a link speed that only the NIC knows.
+fn needs_link_speed(profile: &Profile) -> bool {
+    let is_share = |rate: Option<Rate>| matches!(rate, Some(Rate::PpmOfLink(_)));
+    let unknown = |port: usize| profile.ports[port].link_bps.is_none();
+    profile.streams.iter().any(|stream| unknown(stream.port) && (is_share(stream.rate) || is_share(profile.rate)))
 }
 
 /// Reads a profile and the files it refers to.

@@ -28,7 +28,8 @@ pub fn describe(profile: &Profile, compiled: &Compiled, every_byte: bool) -> Doc
     let plural = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let sizes = match compiled.frame_size.as_str() {
         "pcap" => "frames as captured".to_owned(),
-        sizes => format!("frames of {sizes} bytes (FCS included)"),
+        sizes if sizes.bytes().all(|b| b.is_ascii_digit()) => format!("frames of {sizes} bytes (FCS included)"),
+        mix => format!("frames of {mix} (sizes include the FCS)"),
     };
     let summary = format!(
         "{} is good: {}, {}, {sizes}, seed {}.",
