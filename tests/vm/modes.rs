@@ -14,6 +14,9 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
+/// A run that is refused may still have told its neighbours where its addresses are.
+const GRATUITOUS: u64 = 2;
+
 /// One port on the tap of its number, to an address where nobody answers.
 fn port(machine: &Machine, nic: usize) -> String {
     format!(
@@ -37,7 +40,7 @@ fn zero_copy_on_default_virtio_is_refused_by_name() {
     for word in ["nic6", "zero-copy", "driver virtio_net", "iommu_platform=on"] {
         assert!(outcome.stderr.contains(word), "{word} in {}", outcome.stderr);
     }
-    assert_eq!(seen, 0);
+    assert!(seen <= GRATUITOUS, "{seen}");
 }
 
 fn auto_on_default_virtio_reports_what_runs_instead_of_zero_copy() {
@@ -61,9 +64,9 @@ fn live(nic: usize, driver: &str) {
     } else {
         let outcome = outcome.expect_code(3);
         assert!(outcome.stderr.contains(&format!("nic{nic}")) && outcome.stderr.contains(driver), "{}", outcome.stderr);
-        assert_eq!(seen, 0);
+        assert!(seen <= GRATUITOUS, "{seen}");
     }
-    eprintln!("live on {driver}: {}", if seen > 0 { "works" } else { "refused" });
+    eprintln!("live on {driver}: {}", if seen > GRATUITOUS { "works" } else { "refused" });
 }
 
 fn live_on_vmxnet3_sends_or_says_why_not() {
