@@ -8,7 +8,12 @@ mod profiles;
 use inspect::{Layer, inspect};
 use plimsoll::{
     profile::{self, Profile},
-    program::{Compiled, PortFacts, compile, preview::preview, reference},
+    program::{
+        Compiled, PortFacts, compile,
+        cursor::{BURST, Cursor, Tag},
+        preview::preview,
+        reference,
+    },
     report::capture::to_pcap,
     wire::signature::{SignatureKind, run_tag},
 };
@@ -235,8 +240,49 @@ fn verify_with_tcpdump(file: &Path, frames: usize) {
     assert_eq!(good, frames, "{file:?}:\n{text}");
 }
 
+/// The workers' interpreter against the definition: bursts of odd lengths, slots used again, from 1 to 3 workers.
+fn assert_workers_equal_the_definition(compiled: &Compiled, what: &str) {
+    let mut expected = Vec::new();
+    for stream in compiled.programs.iter().flat_map(|program| &program.streams) {
+        let longest = stream.templates.iter().map(|template| template.bytes.len()).max().expect("a template");
+        for (worker, workers) in [(0, 1), (0, 2), (1, 2), (2, 3)] {
+            let mut cursor = Cursor::new(stream, worker, workers);
+            let mut slots = vec![(vec![0xEE; longest], Tag::EMPTY); 5];
+            let mut index = u64::from(worker);
+            for (burst, frames) in [1, 7, BURST, 30].into_iter().enumerate() {
+                let stamp = 0xABCD_0000 + burst as u32;
+                cursor.prepare(frames, stamp);
+                for nth in 0..frames {
+                    let (bytes, tag) = &mut slots[index as usize % 5];
+                    let len = cursor.write(nth, bytes, 0, tag);
+                    reference::frame(stream, index, if nth == 0 { stamp } else { 0 }, &mut expected);
+                    assert!(bytes[..len] == expected[..], "{what}: {}, frame {index}", stream.name);
+                    index += u64::from(workers);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn workers_send_the_shipped_profiles_as_they_are_defined() {
+    for entry in std::fs::read_dir("profiles").expect("profiles/ is there") {
+        let path = entry.expect("profiles/ is readable").path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let profile = profile::load(&path, &|path| std::fs::read(path)).unwrap_or_else(|error| panic!("{error}"));
+            let compiled = compile(&profile, &[], run_tag(0), profile.seed).unwrap_or_else(|error| panic!("{error}"));
+            assert_workers_equal_the_definition(&compiled, &path.display().to_string());
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn workers_send_any_profile_as_it_is_defined(text in profiles::profile_text()) {
+        assert_workers_equal_the_definition(&build(&text), &text);
+    }
 
     /// Whatever the profile: an independent parser finds every length and checksum right, and the signature where it is said
     /// to be.
