@@ -324,7 +324,7 @@ static __always_inline int count(struct xdp_md *ctx, const bool frags)
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 cpu = bpf_get_smp_processor_id();
 	__u64 length = frags ? bpf_xdp_get_buff_len(ctx) : end - data;
-	struct signature_full copy;
+	struct signature_short copy;
 	bool is_foreign = false;
 	struct rx_cpu *own;
 	int i;
@@ -344,7 +344,7 @@ static __always_inline int count(struct xdp_md *ctx, const bool frags)
 				if (!frags || offset + sizeof(*signature) > length ||
 				    bpf_xdp_load_bytes(ctx, offset, &copy, sizeof(*signature)))
 					continue;
-				signature = (void *)&copy;
+				signature = &copy;
 			}
 			if (signature->run_tag != bpf_htons((__u16)own->run_tag))
 				continue;
@@ -352,23 +352,31 @@ static __always_inline int count(struct xdp_md *ctx, const bool frags)
 			sequence = signature->sequence[0] << 16 | signature->sequence[1] << 8 | signature->sequence[2];
 			shift = 8;
 		} else {
-			struct signature_full *signature = at;
+			const __u32 half = sizeof(struct signature_full) - sizeof(__u64);
+			/* Tag, stream and half the sequence; sequence and stamp. */
+			__be64 head, tail;
 			__u32 tag;
 
-			if ((void *)(signature + 1) > end) {
-				if (!frags || offset + sizeof(*signature) > length ||
-				    bpf_xdp_load_bytes(ctx, offset, &copy, sizeof(*signature)))
+			if (at + sizeof(struct signature_full) > end) {
+				if (!frags || offset + sizeof(struct signature_full) > length ||
+				    bpf_xdp_load_bytes(ctx, offset, &head, sizeof(head)) ||
+				    bpf_xdp_load_bytes(ctx, offset + half, &tail, sizeof(tail)))
 					continue;
-				signature = &copy;
+			} else {
+				/* Whole words, aligned or not: packed members would be read byte by byte. */
+				head = *(__be64 *)at;
+				tail = *(__be64 *)(at + half);
 			}
-			tag = bpf_ntohl(signature->run_tag);
+			head = bpf_be64_to_cpu(head);
+			tail = bpf_be64_to_cpu(tail);
+			tag = head >> 32;
 			if (tag != own->run_tag) {
 				is_foreign |= !((tag ^ own->run_tag) >> 16);
 				continue;
 			}
-			id = bpf_ntohs(signature->stream);
-			sequence = bpf_ntohl(signature->sequence);
-			stamp = bpf_ntohl(signature->stamp);
+			id = head >> 16 & 0xFFFF;
+			sequence = tail >> 32;
+			stamp = tail;
 		}
 		if (id >= config.streams)
 			continue;

@@ -4,6 +4,7 @@ mod check;
 mod lab;
 mod load;
 mod pcap;
+mod probe;
 mod profile;
 mod report;
 mod run;
@@ -57,6 +58,7 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Probe(probe::Probe),
     Check(check::Check),
     Pcap(pcap::Pcap),
     Run(run::Run),
@@ -109,6 +111,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
         netns::enter(name)?;
     }
     match &cli.command {
+        Command::Probe(probe) => probe.run(console, &cli.global),
         Command::Check(check) => check.run(console),
         Command::Pcap(pcap) => pcap.run(console),
         Command::Run(run) => run.run(&cli.global, console),

@@ -10,6 +10,7 @@ pub mod link;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod probe;
 pub mod routes;
 pub mod scheduling;
 pub mod system;

@@ -2,9 +2,15 @@
 //!
 //! [`enter`] moves the calling thread; threads started later inherit its namespace, so call it before any is started.
 
-use std::{fs, fs::File, io, os::fd::AsFd, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+    path::Path,
+    thread,
+};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Error, Result};
 
@@ -34,6 +40,21 @@ pub fn enter(name: &str) -> Result<()> {
         Ok(()) => Ok(()),
         Err(errno) => fail(&errno.into(), "run as root (CAP_SYS_ADMIN)".to_owned()),
     }
+}
+
+/// Runs `work` on a thread of its own in a new, nameless namespace, which goes when nothing refers to it any more.
+///
+/// # Errors
+/// No CAP_SYS_ADMIN; those of `work`.
+pub fn in_new<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let made = scope.spawn(|| {
+            // SAFETY: only the network namespace of this thread changes; no descriptor table or memory is unshared.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            work()
+        });
+        made.join().unwrap_or_else(|_| Err(io::Error::other("the thread in the new namespace panicked")))
+    })
 }
 
 /// The names there are, sorted.

@@ -10,6 +10,7 @@ pub mod html;
 pub mod json;
 mod labels;
 pub mod markdown;
+pub mod probe;
 pub mod profile;
 pub mod progress;
 pub mod result;

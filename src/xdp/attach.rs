@@ -133,6 +133,44 @@ fn sentence(program: BorrowedFd<'_>, link: &Link, mode: XdpMode) -> Option<Strin
     log::kernel_sentence()
 }
 
+/// What a driver announces about XDP (`NETDEV_XDP_ACT_*`, include/uapi/linux/netdev.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features(u64);
+
+impl Features {
+    /// Native XDP programs.
+    pub const BASIC: u64 = 1;
+    /// Takes frames that others redirect to it.
+    pub const NDO_XMIT: u64 = 1 << 2;
+    /// AF_XDP zero-copy.
+    pub const ZERO_COPY: u64 = 1 << 3;
+
+    /// Whether it announces this.
+    pub fn has(self, feature: u64) -> bool {
+        self.0 & feature != 0
+    }
+
+    /// All it announces, by name.
+    pub fn names(self) -> Vec<&'static str> {
+        const NAMES: [&str; 7] =
+            ["basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"];
+        NAMES.into_iter().enumerate().filter(|(bit, _)| self.has(1 << bit)).map(|(_, name)| name).collect()
+    }
+}
+
+/// What the interface's driver announces now; `None` before Linux 6.3, which cannot be asked.
+pub fn features(index: u32) -> Option<Features> {
+    log::quiet();
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: the options are a whole, initialised structure that outlives the call.
+    let answer = unsafe { libbpf_sys::bpf_xdp_query(index as c_int, 0, &mut options) };
+    let can_be_asked = system::kernel_version().is_some_and(|version| version >= (6, 3));
+    (answer == 0 && can_be_asked).then_some(Features(options.feature_flags))
+}
+
 /// Name of a loaded program.
 pub fn program_name(id: u32) -> Option<String> {
     ProgInfoIter::with_query_opts(ProgInfoQueryOptions::default())

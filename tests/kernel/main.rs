@@ -12,6 +12,7 @@ mod dut;
 mod host;
 mod live;
 mod live_port;
+mod probe;
 mod receive;
 mod ssh;
 mod topology;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     tests.extend(host::tests());
     tests.extend(live::tests());
     tests.extend(live_port::tests());
+    tests.extend(probe::tests());
     tests.extend(receive::tests());
     tests.extend(ssh::tests());
     tests.extend(topology::tests());

@@ -10,11 +10,13 @@ use std::{
 
 use super::{
     asm::{Asm, Insn},
-    hold::in_new_netns,
     lower::{XDP_DROP, XDP_PASS},
     sys::{self, LOOPBACK, XdpMode},
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    host::netns,
+};
 
 /// `NETDEV_XDP_ACT_NDO_XMIT` (include/uapi/linux/netdev.h): the driver takes redirected frames now.
 const NDO_XMIT: u64 = 1 << 2;
@@ -58,7 +60,7 @@ pub(super) fn make_ready(interface: &str, ifindex: u32) -> Result<Option<OwnedFd
 /// Runs one live frame of a program that drops it.
 fn try_kernel() -> io::Result<()> {
     let program = sys::load(&returns(XDP_DROP))?;
-    in_new_netns(|| sys::run_live(program.as_fd(), LOOPBACK, &[0; 60], 1, 1))
+    netns::in_new(|| sys::run_live(program.as_fd(), LOOPBACK, &[0; 60], 1, 1))
 }
 
 fn returns(verdict: i32) -> Vec<Insn> {
