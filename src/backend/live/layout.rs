@@ -27,7 +27,10 @@ pub(super) struct Head {
     pub(super) now_ns: AtomicU64,
     /// Nothing is sent from here on, ns (looked at whenever the clock is read, at least once per 16 frames).
     pub(super) end_ns: AtomicU64,
-    _pad: [AtomicU64; 4],
+    /// Mask of ring positions: all of the ring, or 0 while every entry says the same (first stream, at once), so that sending
+    /// as fast as possible does not walk 32 KiB through the cache (measured: 2 % of the rate).
+    pub(super) ring_mask: AtomicU64,
+    _pad: [AtomicU64; 3],
 }
 
 // SAFETY: nothing but atomics.
@@ -37,6 +40,7 @@ unsafe impl Atomics for Head {}
 pub(super) const MADE: i16 = offset_of!(Head, made) as i16;
 pub(super) const FILLED: i16 = offset_of!(Head, filled) as i16;
 pub(super) const NOW_NS: i16 = offset_of!(Head, now_ns) as i16;
+pub(super) const RING_MASK: i16 = offset_of!(Head, ring_mask) as i16;
 pub(super) const END_NS: i16 = offset_of!(Head, end_ns) as i16;
 /// Ring, part one: stream of each entry (u16).
 pub(super) const RING_STREAM: usize = size_of::<Head>();

@@ -10,7 +10,7 @@
 use super::{
     asm::{Alu, Asm, FP, Helper, If, Insn, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Width},
     frame,
-    layout::{Counter, END_NS, FILLED, Layout, MADE, NOW_NS, RING, RING_DUE, RING_STREAM, StreamLayout},
+    layout::{Counter, END_NS, FILLED, Layout, MADE, NOW_NS, RING, RING_DUE, RING_MASK, RING_STREAM, StreamLayout},
 };
 use crate::program::{Field, Generator, StreamProgram, TxProgram};
 
@@ -67,8 +67,9 @@ fn gate(asm: &mut Asm, maps: MapFds) {
     asm.load(Width::Double, R7, R8, MADE);
     asm.load(Width::Double, R1, R8, FILLED);
     asm.jump_if(R7, If::Eq, R1, idle);
-    asm.mov(R1, R7);
-    asm.alu(Alu::And, R1, RING as i32 - 1);
+    asm.load(Width::Double, R1, R8, RING_MASK);
+    asm.alu(Alu::And, R1, R7);
+    asm.alu(Alu::And, R1, RING as i32 - 1); // what the verifier must know
     asm.alu(Alu::Lsh, R1, 3);
     asm.mov(R6, R8);
     asm.alu(Alu::Add, R6, R1);

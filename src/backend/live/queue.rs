@@ -222,6 +222,13 @@ impl LiveQueue {
         self.loaded.head().end_ns.store(end.0, Relaxed);
     }
 
+    /// Shows the program what is scheduled.
+    fn publish(&self) {
+        let head = self.loaded.head();
+        head.ring_mask.store(if self.is_plain { 0 } else { RING as u64 - 1 }, Relaxed);
+        head.filled.store(self.filled, Relaxed);
+    }
+
     /// Runs the program for `slots` slots, each of which sends one frame or, if none is due, waits about 0.1 µs.
     ///
     /// Frames leave in bulks of 16 and at the end of every `batch` slots (1…256), between which the CPU's other work runs.
@@ -229,7 +236,7 @@ impl LiveQueue {
     /// # Errors
     /// The kernel refuses to run it (the device is gone). A signal only shortens the call.
     pub fn run(&mut self, slots: u32, batch: u32) -> Result<()> {
-        self.loaded.head().filled.store(self.filled, Relaxed);
+        self.publish();
         match sys::run_live(self.loaded.program.as_fd(), self.port.ifindex, &self.loaded.frame, slots, batch) {
             Err(cause) if cause.raw_os_error() != Some(libc::EINTR) => {
                 let failed = Error::environment("send live frames through", &self.port.name).os(&cause);
@@ -247,7 +254,7 @@ impl LiveQueue {
     /// # Errors
     /// The kernel refuses to run the program.
     pub fn preview(&mut self, page: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.loaded.head().filled.store(self.filled, Relaxed);
+        self.publish();
         let (verdict, frame) = sys::run_once(self.loaded.program.as_fd(), page)
             .map_err(|cause| Error::environment("preview a live frame of", &self.port.name).os(&cause))?;
         Ok((verdict == XDP_TX as u32).then_some(frame))
