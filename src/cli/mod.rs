@@ -8,6 +8,9 @@ mod probe;
 mod profile;
 mod report;
 mod run;
+mod search;
+mod sink;
+mod sweep;
 
 use std::{
     path::PathBuf,
@@ -62,6 +65,8 @@ enum Command {
     Check(check::Check),
     Pcap(pcap::Pcap),
     Run(run::Run),
+    Sweep(sweep::Sweep),
+    Sink(sink::Sink),
     Lab(lab::Lab),
     Report(report::Report),
 }
@@ -115,6 +120,8 @@ fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
         Command::Check(check) => check.run(console),
         Command::Pcap(pcap) => pcap.run(console),
         Command::Run(run) => run.run(&cli.global, console),
+        Command::Sweep(sweep) => sweep.run(&cli.global, console),
+        Command::Sink(sink) => sink.run(console),
         Command::Lab(lab) => lab.run(console),
         Command::Report(report) => report.run(console, &cli.global),
     }

@@ -22,7 +22,8 @@ use crate::{
 #[derive(Debug, Args)]
 pub(super) struct ProfileArgs {
     /// Profile (YAML), or a TRex configuration with ports
-    profile: PathBuf,
+    #[arg(required = true)]
+    profile: Option<PathBuf>,
     /// Load per port, shared among its streams: 1mpps, 500kpps, 3.5gbps (L2, FCS in), 3.5gbpsl1, 50%, or max
     /// [default: the profile's, else max]
     #[arg(long, value_name = "RATE")]
@@ -41,7 +42,10 @@ pub(super) struct ProfileArgs {
 impl ProfileArgs {
     /// The profile with what the flags change, and the frame sizes asked for (none: the profile's).
     pub(super) fn read(&self) -> Result<(Profile, Vec<SizeMix>)> {
-        let mut profile = read_profile(&self.profile)?;
+        // The parser asks for one, except where another flag does without.
+        let path =
+            self.profile.as_deref().ok_or_else(|| Error::usage("read", "the profile").because("none is named"))?;
+        let mut profile = read_profile(path)?;
         profile.rate = self.rate.or(profile.rate);
         profile.seed = self.seed.unwrap_or(profile.seed);
         if self.bidirectional {

@@ -12,6 +12,8 @@ pub struct DutFacts {
     pub interface: Option<String>,
     /// Its driver.
     pub driver: Option<String>,
+    /// Link-speed claim of that interface, Mbit/s.
+    pub claim_mbps: Option<u64>,
     /// RX ring in use, in descriptors.
     pub rx_ring: Option<u64>,
     /// The largest RX ring that the driver accepts.

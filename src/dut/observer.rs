@@ -342,10 +342,12 @@ fn facts(delta: &Delta, interfaces: &[String]) -> DutFacts {
     let busiest =
         || delta.interfaces.iter().max_by_key(|(name, _)| delta.of_interface(name, Source::Link, "rx_packets"));
     let Some((name, found)) = named.or_else(busiest) else { return DutFacts::default() };
-    let InterfaceFacts { driver, rx_ring, rx_ring_max, rx_queues, rx_queues_max, queues_combined, .. } = found.clone();
+    let InterfaceFacts { driver, claim_mbps, rx_ring, rx_ring_max, rx_queues, rx_queues_max, queues_combined, .. } =
+        found.clone();
     DutFacts {
         interface: Some(name.clone()),
         driver,
+        claim_mbps,
         rx_ring,
         rx_ring_max,
         rx_queues,

@@ -9,6 +9,7 @@ mod doubts;
 mod open;
 pub mod options;
 mod recipe;
+pub mod settings;
 mod totals;
 pub mod trial;
 mod verdict;
@@ -72,7 +73,7 @@ pub struct Session {
     ports: Vec<Port>,
     control: Option<Control>,
     watch: LinkWatch,
-    observer: Option<Observer>,
+    observer: Option<Arc<Observer>>,
     /// What the generator itself can send per port, frames/s, once it was measured.
     own_fps: Option<u64>,
     stop: Arc<AtomicBool>,

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use super::{Event, Listener, Port, Session, backends, options::Options, recipe::Recipe};
+use super::{Event, Listener, Port, Session, backends, options::Options, recipe::Recipe, settings};
 use crate::{
     caveat::{Caveat, Code},
     clock,
@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Result},
     host::{
         link::{Device, Link},
-        routes, system,
+        netns, routes, system,
         watch::LinkWatch,
     },
     ids::QueueId,
@@ -286,11 +286,20 @@ fn resolve_gateways(
     Ok(())
 }
 
-fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>) -> Option<Observer> {
+fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>) -> Option<Arc<Observer>> {
     let dut = profile.dut.as_ref()?;
+    let (done, failed) = settings::restore_left_over();
+    caveats.extend(done.into_iter().map(|sentence| Caveat::new(Code::CleanedUp, sentence)));
+    let failed = failed.iter().map(|error| format!("a killed run left a DUT changed, and it is so still: {error}"));
+    caveats.extend(failed.map(|text| Caveat::new(Code::ObserverFailed, text)));
     let interfaces = dut.interface.iter().cloned().collect();
-    match Target::parse(&dut.observe).and_then(|target| Observer::open(&target, interfaces)) {
-        Ok(observer) => Some(observer),
+    let target = Target::parse(&dut.observe).map(|target| match (target, netns::current_name()) {
+        // What runs there needs that namespace's /sys too.
+        (Target::Local, Some(netns)) => Target::Netns(netns),
+        (target, _) => target,
+    });
+    match target.and_then(|target| Observer::open(&target, interfaces)) {
+        Ok(observer) => Some(Arc::new(observer)),
         Err(error) => {
             caveats.push(Caveat::new(Code::ObserverFailed, format!("the DUT is not observed: {error}")));
             None

@@ -282,6 +282,10 @@ impl Session {
     /// Keeps receivers open for what is still under way.
     fn drain(&self, before: &Reading, ends_when_all_is_back: bool) {
         if !self.receives() {
+            // A DUT that terminates has no frames to send back, but it too needs time for what stands in its queues.
+            if self.observer.is_some() {
+                std::thread::sleep(Duration::from_nanos(DRAIN_AT_LEAST_NS));
+            }
             return;
         }
         let seen = || -> u64 {

@@ -5,10 +5,7 @@
 use super::{Session, totals, trial::Left};
 use crate::{
     diagnose::{self, DutFacts, StageDelta, TrialCounts},
-    dut::{
-        observer::Story,
-        stages::{self, Side},
-    },
+    dut::{observer::Story, stages},
     meter::Counts,
     report::result::{DutDelta, Trial, Verdict},
     units::{self, NS_PER_S, line_rate_fps},
@@ -39,13 +36,12 @@ impl Session {
 
     /// Puts the verdict, and the DUT's counters that moved, into the trial.
     pub(super) fn judge(&self, trial: &mut Trial, left: &Left) {
-        let own = stages::attribute(&left.own, Side::Generator);
-        let (mut moved, facts) = match &left.story {
+        let (moved, facts) = match &left.story {
             Some(story) => (story.moved.clone(), story.facts.clone()),
             None => (Vec::new(), DutFacts::default()),
         };
         trial.dut = moved.iter().map(dut_delta).collect();
-        moved.extend(own);
+        let moved = stages::with_generator(moved, &left.own);
         let verdict = diagnose::diagnose(&self.counts(trial, left), &moved, &facts, &trial.caveats);
         trial.verdict = verdict.map(|verdict| {
             let evidence = verdict.evidence.iter().map(|evidence| evidence.sentence.clone());

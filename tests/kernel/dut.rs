@@ -183,7 +183,7 @@ fn a_full_ring_of_the_duts_port_is_named() {
 }
 
 /// Attaches the modelled DUT to d0 and returns it.
-fn model(topology: &Topology, config: ModelConfig) {
+pub fn model(topology: &Topology, config: ModelConfig) {
     topology.generator.sh("ethtool -K g1 gro on");
     let mac = |text: String| -> [u8; 6] {
         let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a MAC address")).collect();
@@ -469,6 +469,6 @@ fn needs_two_cpus() {
     }
 }
 
-fn index(netns: &Netns, name: &str) -> u32 {
+pub fn index(netns: &Netns, name: &str) -> u32 {
     netns.sh(&format!("cat /sys/class/net/{name}/ifindex")).parse().expect("an index is a number")
 }

@@ -15,11 +15,15 @@ mod live_port;
 mod probe;
 mod receive;
 mod ssh;
+mod sweep;
 mod topology;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    if let Some(code) = sweep::helper() {
+        return code;
+    }
     // One module a line, so that two branches that add one do not meet.
     let mut tests = Vec::new();
     tests.extend(cases_config::tests());
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
     tests.extend(probe::tests());
     tests.extend(receive::tests());
     tests.extend(ssh::tests());
+    tests.extend(sweep::tests());
     tests.extend(topology::tests());
     support::harness::main(tests)
 }

@@ -26,7 +26,12 @@ use super::netns::Netns;
 
 /// Runs `act` on a thread inside a namespace.
 pub fn inside<T: Send + 'static>(netns: &Netns, act: impl FnOnce() -> T + Send + 'static) -> T {
-    let path = format!("/var/run/netns/{}", netns.name());
+    inside_named(netns.name(), act)
+}
+
+/// Runs `act` on a thread inside the namespace of this name.
+pub fn inside_named<T: Send + 'static>(name: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let path = format!("/var/run/netns/{name}");
     let thread = thread::spawn(move || {
         let file = File::open(path).expect("the namespace is there");
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
