@@ -11,6 +11,7 @@ use std::{
 
 use capture_files::{pcap, pcapng};
 use plimsoll::{
+    caveat::Code,
     error::ErrorKind,
     profile::{self, Profile},
     program::{Compiled, Mode, PortFacts, compile},
@@ -320,6 +321,27 @@ fn four_ports_are_two_pairs() {
     let text = "ports: x\nstreams: [{port: 0}, {port: 1}, {port: 2}, {port: d}]\n";
     let profile = profile::parse_with(text, "p", &ports).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(profile.streams.iter().map(|s| s.rx_port).collect::<Vec<_>>(), [Some(1), Some(0), Some(3), Some(2)]);
+}
+
+#[test]
+fn doubts_about_a_profile_travel_with_it() {
+    let codes = |text: &str| {
+        let profile = profile::parse(text, "p").unwrap_or_else(|error| panic!("{error}"));
+        compiled(&profile).caveats.iter().map(|caveat| caveat.code).collect::<Vec<_>>()
+    };
+    let port = |more: &str| format!("ports: [{{interface: g0, src_ip: 10.1.0.2/24, default_gw: 10.1.0.1{more}}}]\n");
+    assert_eq!(codes(&port("")), []);
+    assert_eq!(codes(&(port("") + "flows: 1\n")), [Code::SingleFlow]);
+    assert_eq!(
+        codes(
+            &(port("")
+                + "streams: [{track: false, headers: [{udp: {src_port: 5}}]}, {track: false, headers: [tcp]}]\n")
+        ),
+        []
+    );
+    assert_eq!(codes(&port(", src_mac: '02:00:00:00:00:77'")), [Code::ForgedSourceMac]);
+    assert_eq!(codes(&port("").replace("10.1.0.1", "10.9.0.1")), [Code::GatewayOffSubnet]);
+    assert_eq!(codes(&(port("") + "size: 64\nstreams: [{headers: [tcp, {raw: '0011'}]}]\n")), [Code::NoSignature]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::{
     clock::{self, Instant},
     error::{Error, ErrorKind, Result},
     host::packet::{PacketSocket, wait},
-    profile::{PortConfig, VlanTag},
+    profile::VlanTag,
     wire::{
         mac::Mac,
         neighbour::{Heard, Message, Speaker, Tag, hear, multicast_mac, solicited_node, vlan_ids},
@@ -139,18 +139,6 @@ impl ControlEvent {
         };
         Caveat::new(Code::Note, text)
     }
-}
-
-/// A caveat if the port's gateway is not in its subnet: ARP works all the same where the DUT answers.
-pub fn off_subnet_caveat(port: &PortConfig) -> Option<Caveat> {
-    let (source, gateway) = (port.src_ip?, port.default_gw?);
-    let prefix = port.prefix_len_or_usual()?;
-    // A link-local gateway is on every IPv6 link.
-    let is_link_local = matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local());
-    (!port.is_on_link(gateway) && !is_link_local).then(|| {
-        let text = format!("gateway {gateway} of {} is outside its subnet {source}/{prefix}", port.interface);
-        Caveat::new(Code::GatewayOffSubnet, text)
-    })
 }
 
 /// The running control plane.

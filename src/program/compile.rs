@@ -3,6 +3,8 @@
 //! Pure; control plane. What the profile leaves to the machine (MAC addresses, MTU, link speed) comes in as [`PortFacts`], so
 //! that `check` and `pcap` compile with placeholders and need neither NIC nor privilege.
 
+use std::net::IpAddr;
+
 use super::{
     Mode, Schedule, StreamProgram, Template, TxProgram,
     compile_capture::{self, Replay},
@@ -15,7 +17,7 @@ use crate::{
     caveat::{Caveat, Code},
     error::{Error, Result},
     ids::{PortId, StreamId},
-    profile::{Header, ModeConfig, Profile, SizeItem, StreamConfig},
+    profile::{Header, ModeConfig, PortConfig, Profile, SizeItem, StreamConfig},
     units::{FrameLen, MeanFrame, Rate},
     wire::{capture::MAX_CAPTURE_BYTES, layer::LayerKind},
 };
@@ -334,16 +336,23 @@ fn frame_size_label(profile: &Profile) -> String {
     labels.join(",")
 }
 
+/// A caveat if the port's gateway is not in its subnet: ARP works all the same where the DUT answers.
+fn off_subnet_caveat(port: &PortConfig) -> Option<Caveat> {
+    let (source, gateway) = (port.src_ip?, port.default_gw?);
+    let prefix = port.prefix_len_or_usual()?;
+    // A link-local gateway is on every IPv6 link.
+    let is_link_local = matches!(gateway, IpAddr::V6(address) if address.is_unicast_link_local());
+    (!port.is_on_link(gateway) && !is_link_local).then(|| {
+        let text = format!("gateway {gateway} of {} is outside its subnet {source}/{prefix}", port.interface);
+        Caveat::new(Code::GatewayOffSubnet, text)
+    })
+}
+
 fn port_caveats(profile: &Profile, facts: &dyn Fn(usize) -> PortFacts, compiled: &mut Compiled) {
+    compiled.caveats.extend(profile.ports.iter().filter_map(off_subnet_caveat));
     for program in &compiled.programs {
         let config = &profile.ports[program.port.index()];
         let name = &config.interface;
-        if let (Some(gateway), Some(_)) = (config.default_gw, config.prefix_len)
-            && !config.is_on_link(gateway)
-        {
-            let text = format!("{name}: the gateway {gateway} is outside the subnet of src_ip");
-            compiled.caveats.push(Caveat::new(Code::GatewayOffSubnet, text));
-        }
         let own = facts(program.port.index()).mac;
         let forged = program.streams.iter().flat_map(|stream| &stream.templates).any(|t| t.bytes[6..12] != own);
         if forged {

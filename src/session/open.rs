@@ -16,7 +16,7 @@ use crate::{
     dut::observer::{Observer, Target},
     engine::{
         self, OpenPort,
-        control::{self, AddressRange, Control, ControlPort, Identity, RESOLVE_WITHIN_NS},
+        control::{AddressRange, Control, ControlPort, Identity, RESOLVE_WITHIN_NS},
     },
     error::{Error, Result},
     host::{
@@ -48,7 +48,6 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
     let watch = LinkWatch::start(&links.values().map(|(link, _)| link.index).collect::<Vec<_>>())?;
     let control = Control::start(control_ports(&recipe.profile, &links, &layout[0]), stop.clone())?;
     resolve_gateways(&mut recipe, &links, &layout[0], &control, tell)?;
-    caveats.extend(recipe.profile.ports.iter().filter_map(control::off_subnet_caveat));
     let sizes = recipe.compile_all()?;
     caveats.extend(sizes.iter().flat_map(|compiled| compiled.caveats.iter().cloned()));
     let observer = open_observer(&recipe.profile, &mut caveats);
