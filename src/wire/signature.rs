@@ -25,6 +25,7 @@ pub enum SignatureKind {
     Short,
 }
 
+#[allow(clippy::len_without_is_empty, reason = "no signature is empty")]
 impl SignatureKind {
     /// Bytes it takes.
     pub const fn len(self) -> usize {
