@@ -35,6 +35,8 @@ const WAKE_EARLY_NS: u64 = 200_000;
 const MAX_SLEEP_NS: u64 = 10_000_000;
 /// Pause between attempts while the link is down.
 pub(super) const OUTAGE_SLEEP: Duration = Duration::from_millis(5);
+/// Frames handed to the kernel by one call when there is always more to send: the budget of a call in AF_XDP copy mode.
+pub const KICK_BATCH: usize = 2 * BURST;
 /// With no room for more frames and none completing for this long, the link counts as down.
 const NO_PROGRESS_NS: u64 = 100_000_000;
 /// Longest wait for completions after sending, without any progress; and when the user wants to stop.
@@ -115,6 +117,8 @@ impl<Q: TxQueue> SlotWorker<Q> {
         let mut time = Ledger { last: start, progress: start };
         let mut kick = Kick::default();
         let mut spent = Spent::Idle;
+        // Filled, and not yet shown to the kernel.
+        let mut unseen = 0;
         while !self.is_stopped() {
             let now = clock::now();
             let completed = self.reap();
@@ -130,8 +134,15 @@ impl<Q: TxQueue> SlotWorker<Q> {
             let is_down = kick.link_down || is_stuck;
             let room = free.min(if is_down { 1 } else { BURST });
             let sent = if room > 0 { self.fill(due_by, room) } else { 0 };
-            let is_pending = sent > 0 || kick.pushed_back || kick.link_down || room == 0;
-            kick = if is_pending { self.kick()? } else { Kick::default() };
+            unseen += sent;
+            // A full burst is likely followed by another: they share a call. The last partial one leaves at once.
+            let is_due = unseen >= KICK_BATCH || (unseen > 0 && sent < BURST) || is_last;
+            kick = if is_due || kick.pushed_back || kick.link_down || room == 0 {
+                unseen = 0;
+                self.kick()?
+            } else {
+                Kick::default()
+            };
             if is_last || (self.pacer.is_finished() && !kick.pushed_back) {
                 break;
             }

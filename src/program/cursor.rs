@@ -153,7 +153,9 @@ impl Cursor {
             let column = &mut self.columns[shape.first_checksum + n][from..to];
             for (stored, &sum) in column.iter_mut().zip(sums.iter()) {
                 let value = fold_complement(sum);
-                *stored = if value == 0 { checksum.zero } else { value };
+                // All ones if the value is 0, without a comparison, which SSE2 has not for 64 bits.
+                let is_zero = 0u64.wrapping_sub(value.wrapping_sub(1) >> 63);
+                *stored = value | (is_zero & checksum.zero);
             }
         }
     }
@@ -170,6 +172,19 @@ impl Cursor {
         if *holds != tag {
             frame.copy_from_slice(&shape.bytes);
             *holds = tag;
+        }
+        let nth = nth % BURST;
+        for store in &shape.twos {
+            let value = self.columns[store.column][nth] as u16;
+            frame[store.offset..store.offset + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        for store in &shape.fours {
+            let value = self.columns[store.column][nth] as u32;
+            frame[store.offset..store.offset + 4].copy_from_slice(&value.to_be_bytes());
+        }
+        for store in &shape.eights {
+            let value = self.columns[store.column][nth];
+            frame[store.offset..store.offset + 8].copy_from_slice(&value.to_be_bytes());
         }
         for part in &shape.parts {
             part.store(self.columns[part.column][nth], frame);
@@ -266,11 +281,13 @@ impl Steps {
         let (mut k, mut remainder) = (self.k, self.remainder);
         for cell in column {
             *cell = value(k);
-            remainder += self.remainder_step;
-            let carry = u64::from(remainder >= self.div);
-            remainder -= self.div * carry;
             k = wrapped(k, self.k_step, self.period);
-            k = wrapped(k, carry, self.period);
+            if self.div > 1 {
+                remainder += self.remainder_step;
+                let carry = u64::from(remainder >= self.div);
+                remainder -= self.div * carry;
+                k = wrapped(k, carry, self.period);
+            }
         }
         (self.k, self.remainder) = (k, remainder);
     }
@@ -293,6 +310,11 @@ struct Shape {
     /// Column of the first checksum.
     first_checksum: usize,
     checksums: Vec<Sum>,
+    /// Columns that are stored as they are, by width in bytes.
+    twos: Vec<Store>,
+    fours: Vec<Store>,
+    eights: Vec<Store>,
+    /// All other stores.
     parts: Vec<Part>,
 }
 
@@ -336,6 +358,9 @@ impl Shape {
             signature: None,
             first_checksum: template.writes.len(),
             checksums: Vec::new(),
+            twos: Vec::new(),
+            fours: Vec::new(),
+            eights: Vec::new(),
             parts: Vec::new(),
         };
         for (column, write) in template.writes.iter().enumerate() {
@@ -389,9 +414,16 @@ impl Shape {
         Sum { base: checksum.base, zero: if checksum.zero_is_ffff { 0xFFFF } else { 0 }, addends: addends.collect() }
     }
 
-    /// Splits a store of `width` bytes into stores of 8, 4, 2 and 1. A store that shares bytes with no other takes the bits
+    /// Adds the store of a column: as it is where that is possible, else split into stores of 8, 4, 2 and 1 bytes. A store that shares bytes with no other takes the bits
     /// outside its mask from the template; others keep what is in the frame.
     fn push_parts(&mut self, column: usize, offset: usize, width: usize, mask: u64, alone: bool) {
+        let is_whole = alone && mask == full_mask(width);
+        match width {
+            2 if is_whole => return self.twos.push(Store { column, offset }),
+            4 if is_whole => return self.fours.push(Store { column, offset }),
+            8 if is_whole => return self.eights.push(Store { column, offset }),
+            _ => {}
+        }
         let (mut offset, mut left) = (offset, width);
         while left > 0 {
             let bytes = 1 << left.ilog2();
@@ -424,6 +456,13 @@ impl Shape {
 /// All ones in `bytes` bytes.
 fn full_mask(bytes: usize) -> u64 {
     u64::MAX >> (64 - 8 * bytes)
+}
+
+/// A column stored as it is.
+#[derive(Debug)]
+struct Store {
+    column: usize,
+    offset: usize,
 }
 
 #[derive(Debug, Clone, Copy)]

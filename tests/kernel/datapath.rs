@@ -242,7 +242,7 @@ fn a_locked_memory_limit_is_named_with_the_bytes_needed() {
         topology.generator.enter(|| {
             with_only(CapabilitySet::NET_RAW, || {
                 let error = open(BackendChoice::XskCopy, &[0]).unwrap_err().to_string();
-                assert!(error.contains("4096 KiB are needed") && error.contains("64 KiB"), "{error}");
+                assert!(error.contains("2048 KiB are needed") && error.contains("64 KiB"), "{error}");
             });
         });
     });

@@ -18,12 +18,10 @@ use crate::{
     ids::QueueId,
 };
 
-/// Bytes of a chunk of the memory area. The kernel takes 2048 or one page; some drivers (igb) need the page in zero-copy mode.
-const CHUNK_BYTES: usize = 4096;
-/// What XDP keeps of each chunk for its headroom.
+/// What XDP keeps of each chunk of the memory area for its headroom.
 const HEADROOM_BYTES: usize = 256;
-/// Longest frame, without FCS.
-pub const MAX_BUF_LEN: usize = CHUNK_BYTES - HEADROOM_BYTES;
+/// Longest frame, without FCS, in bytes: the largest chunk is a page.
+pub const MAX_BUF_LEN: usize = 4096 - HEADROOM_BYTES;
 /// Completions taken at a time.
 const REAP: usize = 64;
 /// System calls of one kick that may be cut short by the kernel's budget (32 frames a call before Linux 6.17).
@@ -35,6 +33,8 @@ pub struct XskQueue {
     queue: QueueId,
     ifname: String,
     is_zero_copy: bool,
+    /// Bytes of a chunk, as a power of 2.
+    chunk_shift: u32,
     tx: TxRing,
     completions: CompQueue,
     /// Descriptor of each slot: its place, and the length it was last sent with (completions come back without one).
@@ -56,6 +56,11 @@ impl XskQueue {
     /// Whether zero-copy was really bound, as XDP_OPTIONS says.
     pub fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
+    }
+
+    /// Longest frame that fits a slot, in bytes without FCS.
+    pub fn max_buf_len(&self) -> usize {
+        (1 << self.chunk_shift) - HEADROOM_BYTES
     }
 
     /// Wakes the kernel; in copy mode it sends within this call.
@@ -80,7 +85,7 @@ impl TxQueue for XskQueue {
             // SAFETY: the completion ring and the scratch descriptors' memory area are one socket's; it only writes to them.
             let count = unsafe { self.completions.consume(&mut self.done[..]) };
             for desc in &self.done[..count] {
-                let slot = desc.addr() / CHUNK_BYTES;
+                let slot = desc.addr() >> self.chunk_shift;
                 completed(slot);
                 self.free.give(slot as u32);
             }
@@ -104,9 +109,9 @@ impl TxQueue for XskQueue {
 
     #[inline]
     fn bytes(&mut self, slot: &Slot) -> &mut [u8] {
-        // SAFETY: the pointer is the start of `MAX_BUF_LEN` bytes of this slot's chunk, in a mapping that `umem` keeps alive. The
-        // caller holds the slot's only token, so the kernel has no claim on it, and the result borrows the queue mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.starts[slot.index()], MAX_BUF_LEN) }
+        // SAFETY: the pointer is the start of `max_buf_len()` bytes of this slot's chunk, in a mapping that `umem` keeps alive.
+        // The caller holds the slot's only token, so the kernel has no claim on it, and the result borrows the queue mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.starts[slot.index()], self.max_buf_len()) }
     }
 
     #[inline]
