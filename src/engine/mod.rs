@@ -24,7 +24,7 @@ use crate::{
         live::{self, LivePort, LiveQueue},
         mem::{MemQueue, MemSink},
         packet::PacketQueue,
-        xsk::{XskMode, XskQueue},
+        xsk::{self, XskMode, XskQueue},
     },
     clock::{self, Instant},
     error::{Error, Result},
@@ -373,7 +373,9 @@ fn open_worker(port: &OpenPort, seat: Seat) -> Result<WorkerHandle> {
         }
     };
     WorkerHandle::spawn(name, cpu, move || {
-        let (queue, why_not) = XskQueue::open(&ifname, seat.queue, xsk_mode, program.max_buf_len(), max_len)?;
+        // As long as the MTU allows, where that fits a chunk.
+        let max_len = max_len.min(xsk::MAX_BUF_LEN).max(program.max_buf_len());
+        let (queue, why_not) = XskQueue::open(&ifname, seat.queue, xsk_mode, max_len)?;
         let mode = if queue.is_zero_copy() { BoundMode::ZeroCopy } else { BoundMode::Copy };
         let max_buf_len = queue.max_buf_len();
         let (worker, bound) = seat.worker(queue, mode, max_buf_len, &program);

@@ -57,19 +57,13 @@ pub enum XskMode {
 }
 
 impl XskQueue {
-    /// Opens queue `queue` of the interface for frames of up to `max_len` bytes (no FCS), and as far as a page allows for
-    /// `mtu_len` bytes, the longest that the interface takes. In mode `Auto` also says why not zero-copy, if it is not.
+    /// Opens queue `queue` of the interface for frames of up to `max_len` bytes (no FCS). In mode `Auto` also says why not
+    /// zero-copy, if it is not.
     ///
     /// # Errors
     /// The mode is not supported, the queue does not exist or is in use, a capability or locked memory is missing, or frames
     /// are longer than a chunk.
-    pub fn open(
-        ifname: &str,
-        queue: QueueId,
-        mode: XskMode,
-        max_len: usize,
-        mtu_len: usize,
-    ) -> Result<(XskQueue, Option<String>)> {
+    pub fn open(ifname: &str, queue: QueueId, mode: XskMode, max_len: usize) -> Result<(XskQueue, Option<String>)> {
         if max_len > MAX_BUF_LEN {
             return Err(Error::usage("send", format!("frames of {} bytes through AF_XDP on {ifname}", max_len + 4))
                 .because(format!("a frame has to fit a page, {} bytes at most", MAX_BUF_LEN + 4))
@@ -88,7 +82,7 @@ impl XskQueue {
                 Err(error) => return Err(error),
             },
         };
-        let is_small = max_len.max(mtu_len) <= (1 << SMALL_CHUNK_SHIFT) - HEADROOM_BYTES;
+        let is_small = max_len <= (1 << SMALL_CHUNK_SHIFT) - HEADROOM_BYTES;
         let chunk_shift = if is_small { SMALL_CHUNK_SHIFT } else { PAGE_CHUNK_SHIFT };
         open_as(ifname, queue, false, chunk_shift).map(|opened| (opened, why_not))
     }
