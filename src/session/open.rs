@@ -30,7 +30,7 @@ use crate::{
         OnLink, TxProgram,
         compile::{Compiled, PortFacts},
     },
-    report::{result, result::ResultFile},
+    report::result::{self, ResultFile},
     wire::{mac::Mac, signature},
     xdp::rx::{Receiver, RxConfig, XdpChoice},
 };
