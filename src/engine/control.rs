@@ -20,7 +20,10 @@ use crate::{
     caveat::{Caveat, Code},
     clock::{self, Instant},
     error::{Error, ErrorKind, Result},
-    host::packet::{PacketSocket, wait},
+    host::{
+        packet::{PacketSocket, wait},
+        scheduling,
+    },
     profile::VlanTag,
     wire::{
         mac::Mac,
@@ -407,6 +410,10 @@ impl Shared {
     }
 
     fn run(&self) {
+        // Workers are favoured and may fill every CPU; an answer that is late by a few slices of theirs costs the DUT's queue.
+        if let Err(error) = scheduling::favour_this_thread() {
+            tracing::debug!(%error, "the control plane runs at ordinary priority");
+        }
         let sockets: Vec<_> = self.ports.iter().map(|open| &open.socket).collect();
         let mut frame = Vec::new();
         while !self.stop.load(Relaxed) {

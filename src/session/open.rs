@@ -20,7 +20,7 @@ use crate::{
     },
     error::{Error, Result},
     host::{
-        link::{Device, Link},
+        link::{self, Device, Link},
         netns, routes, system,
         watch::LinkWatch,
     },
@@ -72,7 +72,10 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
 /// Links by position in the profile.
 type Links = BTreeMap<usize, (Link, Device)>;
 
-/// Finds the interfaces; refuses one that is named twice, is down, or carries the default route.
+/// An interface that was just set up may need this long for its carrier.
+const CARRIER_WITHIN_NS: u64 = 5_000_000_000;
+
+/// Finds the interfaces; refuses one that is named twice, is down, has no carrier, or carries the default route.
 fn find_links(profile: &Profile, force: bool) -> Result<Links> {
     let mut links: Links = BTreeMap::new();
     for position in profile.real_ports() {
@@ -93,11 +96,7 @@ fn find_links(profile: &Profile, force: bool) -> Result<Links> {
                 ))
                 .remedy("use another interface, or --force"));
         }
-        if !link.is_up {
-            return Err(Error::environment("use", &link.name)
-                .because("it is down")
-                .remedy(format!("ip link set {} up", link.name)));
-        }
+        link::wait_for_carrier(link.index, CARRIER_WITHIN_NS)?;
         let device = Device::of(&link);
         links.insert(position, (link, device));
     }

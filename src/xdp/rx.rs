@@ -20,6 +20,7 @@ use crate::{
     caveat::{Caveat, Code},
     error::{Error, Result},
     host::{
+        caps::{self, Need},
         link::{self, Device, Link},
         system,
     },
@@ -282,6 +283,7 @@ impl Receiver {
     /// reason); more than [`MAX_SITES`] signature sites; the link did not come back.
     pub fn attach(link: &Link, config: &RxConfig, choice: XdpChoice) -> Result<Receiver> {
         log::quiet();
+        caps::require(Need::Xdp)?;
         refuse_foreign(link)?;
         let layout = Layout::new(config, link)?;
         let before = Surroundings::of(link);

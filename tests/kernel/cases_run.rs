@@ -7,7 +7,7 @@ use pnet_packet::{Packet, ipv4::Ipv4Packet, udp, udp::UdpPacket};
 use crate::support::{
     harness::Test,
     netns::{Options, Topology},
-    run::{FORWARD, Plimsoll, SINK},
+    run::{FORWARD, Plimsoll, SINK, kernel_log, wait_until},
     traffic::{Capture, UdpSink},
 };
 
@@ -267,20 +267,4 @@ fn a_dut_that_duplicates_shows_more_received_than_sent() {
     assert_eq!(run.trial(0)["lost_frames"], -1000);
     assert!(run.caveats().iter().any(|code| code == "received_more_than_completed"), "{}", run.text());
     assert_eq!(run.trial(0)["streams"][0]["duplicate_frames"], 1000);
-}
-
-/// Polls a condition of the world outside this process, for at most 5 s.
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + 5 * SECOND;
-    while !holds() {
-        assert!(Instant::now() < deadline, "after 5 s still not: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The kernel's log lines at warning and above, but for those that only say that an interface came or went.
-fn kernel_log() -> String {
-    let output = std::process::Command::new("dmesg").args(["--level", "warn,err,crit,alert,emerg"]).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use crate::support::{
     harness::Test,
     inspect::{Layer, inspect},
     netns::{Options, Topology},
-    run::{Plimsoll, SINK},
+    run::{FORWARD, Outcome, Plimsoll, SINK},
     traffic::{Capture, UdpSink},
 };
 
@@ -25,6 +25,15 @@ pub fn tests() -> Vec<Test> {
         c24_a_cut_tail_and_cut_frames_are_said,
         c24_a_capture_without_ethernet_sends_nothing,
         a_captured_frame_is_counted_when_it_is_tracked,
+        macs_are_rewritten_unless_the_profile_says_not_to,
+        c15_a_jumbo_mtu_is_received_and_the_mode_is_said,
+        nine_thousand_byte_frames_go_through_and_come_back,
+        two_tags_leave_in_their_order,
+        both_directions_are_sent_and_counted_apart,
+        streams_share_the_load_as_asked,
+        bursts_pause_and_chain_and_every_frame_is_counted,
+        a_64_byte_tcp_syn_is_counted_by_its_short_signature,
+        more_than_four_gibibytes_are_counted,
         a_rate_replaces_the_recorded_times,
         shipped_profiles_come_back_through_a_router,
     ]
@@ -196,4 +205,160 @@ fn shipped_profiles_come_back_through_a_router() {
             .expect_code(0);
         assert_eq!((run.count("completed_frames"), run.count("received_frames")), (400, 400), "{name}: {}", run.text());
     }
+}
+
+fn macs_are_rewritten_unless_the_profile_says_not_to() {
+    let topology = Topology::sink(Options::default());
+    let mac = |text: &str| -> [u8; 6] {
+        let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect();
+        bytes.try_into().expect("six bytes")
+    };
+    let frames = frames();
+    let of_the_port = (mac(&topology.dut.mac("d0")), mac(&topology.generator.mac("g0")));
+    let recorded = (frames[0][..6].try_into().expect("six"), frames[0][6..12].try_into().expect("six"));
+    let chosen = ([2, 0, 0, 0, 0, 0x22], [2, 0, 0, 0, 0, 0x11]);
+    for (rewrite, (dst, src), host) in [
+        ("", of_the_port, 2),
+        (", rewrite: none", recorded, 2),
+        (
+            ", rewrite: {src_mac: '02:00:00:00:00:11', dst_mac: '02:00:00:00:00:22', map: {10.1.0.2: 10.1.0.3}}",
+            chosen,
+            3,
+        ),
+    ] {
+        let profile = format!("{SINK}streams: [{{pcap: {{file: replayed.pcap{rewrite}}}}}]\n");
+        let plimsoll = Plimsoll::with_profile(&profile);
+        fs::write(plimsoll.dir.path().join("replayed.pcap"), pcap(&frames, false, false, 1, 65_535))
+            .expect("a scratch folder");
+        let capture = Capture::start(&topology.dut, "d0", "udp port 9");
+        plimsoll.run(&topology.generator, "run PROFILE --duration 200ms", LIMIT).expect_code(0);
+        let captured = capture.finish_with(10);
+        assert_eq!(captured.len(), 10, "{rewrite}");
+        for frame in captured {
+            let layers = inspect(&frame.bytes);
+            assert_eq!(layers[0], Layer::Ethernet { src, dst }, "{rewrite}");
+            assert!(matches!(layers[1], Layer::Ipv4 { src, .. } if src == [10, 1, 0, host]), "{rewrite}: {layers:?}");
+        }
+    }
+}
+
+fn c15_a_jumbo_mtu_is_received_and_the_mode_is_said() {
+    let topology = Topology::forward(Options { mtu: 9000, ..Options::default() });
+    let run = Plimsoll::with_profile(FORWARD)
+        .run(&topology.generator, "run PROFILE --frame-size 512 --rate 1000pps --count 1000", LIMIT)
+        .expect_code(0);
+    assert_eq!(run.count("received_frames"), 1000, "{}", run.text());
+    for port in run.json["ports"].as_array().expect("ports") {
+        let xdp = port["xdp"].as_str().expect("a mode");
+        let said = run.caveats().iter().any(|code| code == "xdp_fallback");
+        assert!(xdp == "native" || (xdp == "generic" && said), "{port}\n{}", run.text());
+        assert!(run.stdout.contains(xdp), "{}", run.text());
+    }
+}
+
+fn nine_thousand_byte_frames_go_through_and_come_back() {
+    let topology = Topology::forward(Options { mtu: 9000, ..Options::default() });
+    let run = Plimsoll::with_profile(FORWARD)
+        .run(&topology.generator, "run PROFILE --frame-size 9000 --rate 1000pps --count 500", LIMIT)
+        .expect_code(0);
+    let counts = ["completed_frames", "received_frames", "tx_bytes", "rx_bytes"].map(|name| run.count(name));
+    assert_eq!(counts, [500, 500, 4_500_000, 4_500_000], "{}", run.text());
+}
+
+/// One port with these tags, whose frames go to the DUT's MAC address.
+fn tagged(topology: &Topology, vlan: &str) -> String {
+    SINK.replace("10.1.0.1}", &format!("10.1.0.1, dest_mac: '{}', vlan: {vlan}}}", topology.dut.mac("d0")))
+}
+
+fn two_tags_leave_in_their_order() {
+    let topology = Topology::sink(Options::default());
+    let capture = Capture::start(&topology.dut, "d0", "");
+    Plimsoll::with_profile(&tagged(&topology, "[{id: 200, pcp: 5}, 100]"))
+        .run(&topology.generator, "run PROFILE --frame-size 128 --rate 1000pps --count 100", LIMIT)
+        .expect_code(0);
+    let frames = capture.finish();
+    let tagged = frames.iter().filter(|frame| frame.bytes[12..20] == [0x88, 0xA8, 0xA0, 200, 0x81, 0x00, 0, 100]);
+    let ip = tagged.filter(|frame| frame.bytes[20..22] == [8, 0]);
+    assert_eq!(ip.inspect(|frame| drop(inspect(&frame.bytes))).count(), 100);
+}
+
+/// The named counts of the n-th stream.
+fn stream<const N: usize>(run: &Outcome, n: usize, names: [&str; N]) -> [u64; N] {
+    names.map(|name| run.trial(0)["streams"][n][name].as_u64().unwrap_or_else(|| panic!("no {name}: {}", run.text())))
+}
+
+fn both_directions_are_sent_and_counted_apart() {
+    let topology = Topology::forward(Options::default());
+    let run = Plimsoll::with_profile(FORWARD)
+        .run(&topology.generator, "run PROFILE --bidirectional --rate 2000pps --count 1000", LIMIT)
+        .expect_code(0);
+    assert_eq!([run.count("completed_frames"), run.count("received_frames")], [2000, 2000], "{}", run.text());
+    for port in 0..2 {
+        let port = &run.trial(0)["ports"][port];
+        assert_eq!((&port["completed_frames"], &port["received_frames"]), (&1000.into(), &1000.into()), "{port}");
+    }
+}
+
+fn streams_share_the_load_as_asked() {
+    let topology = Topology::forward(Options::default());
+    let profile = format!(
+        "{FORWARD}streams:
+  - {{name: three, share: 3, size: 128, headers: [{{udp: {{dst_port: 9}}}}]}}
+  - {{name: one, share: 1, size: 256, headers: [{{udp: {{dst_port: 10}}}}]}}
+",
+    );
+    let run = Plimsoll::with_profile(&profile)
+        .run(&topology.generator, "run PROFILE --rate 4000pps --count 2000", LIMIT)
+        .expect_code(0);
+    let names = ["completed_frames", "received_frames", "tx_bytes"];
+    assert_eq!(stream(&run, 0, names), [1500, 1500, 1500 * 128], "{}", run.text());
+    assert_eq!(stream(&run, 1, names), [500, 500, 500 * 256], "{}", run.text());
+}
+
+fn bursts_pause_and_chain_and_every_frame_is_counted() {
+    let topology = Topology::forward(Options::default());
+    let profile = format!(
+        "{FORWARD}size: 128
+streams:
+  - {{name: pulses, rate: 100kpps, mode: multi_burst, frames: 20, gap: 100ms, bursts: 3, next: last}}
+  - {{name: last, rate: 100kpps, mode: burst, frames: 50, start_delay: 100ms}}
+",
+    );
+    let capture = Capture::start(&topology.dut, "d0", "udp");
+    let run =
+        Plimsoll::with_profile(&profile).run(&topology.generator, "run PROFILE --duration 1s", LIMIT).expect_code(0);
+    let names = ["intended_frames", "completed_frames", "received_frames"];
+    assert_eq!(stream(&run, 0, names), [60; 3], "{}", run.text());
+    assert_eq!(stream(&run, 1, names), [50; 3], "{}", run.text());
+    let frames = capture.finish();
+    let starts: Vec<usize> =
+        (1..frames.len()).filter(|&n| frames[n].at_ns - frames[n - 1].at_ns > 50_000_000).collect();
+    assert_eq!((frames.len(), starts), (110, vec![20, 40, 60]));
+    for start in [20, 40, 60] {
+        let pause = frames[start].at_ns - frames[start - 1].at_ns;
+        assert!((90_000_000..150_000_000).contains(&pause), "{pause} ns before frame {start}");
+    }
+}
+
+fn a_64_byte_tcp_syn_is_counted_by_its_short_signature() {
+    let topology = Topology::forward(Options::default());
+    let profile =
+        format!("{FORWARD}streams: [{{name: syn, size: 64, headers: [{{tcp: {{dst_port: 80, flags: syn}}}}]}}]\n");
+    let run = Plimsoll::with_profile(&profile)
+        .run(&topology.generator, "run PROFILE --rate 5000pps --count 2000", LIMIT)
+        .expect_code(0);
+    assert_eq!([run.count("completed_frames"), run.count("received_frames")], [2000, 2000], "{}", run.text());
+    assert!(run.trial(0)["latency_ns"].is_null(), "no room for a stamp: {}", run.text());
+}
+
+fn more_than_four_gibibytes_are_counted() {
+    let topology = Topology::sink(Options { mtu: 3400, ..Options::default() });
+    // Without an address the DUT drops them all, at little cost; live frames, the fastest here, want GRO.
+    topology.dut.sh("ethtool -K d0 gro on; ip addr flush dev d0");
+    let port = SINK.replace("10.1.0.1}", &format!("10.1.0.1, dest_mac: '{}'}}", topology.dut.mac("d0")));
+    let run = Plimsoll::with_profile(&port)
+        .run(&topology.generator, "run PROFILE --frame-size 3400 --count 1300000", LIMIT)
+        .expect_code(0);
+    assert_eq!(run.count("tx_bytes"), 1_300_000 * 3400, "{}", run.text());
+    assert!(run.count("tx_bytes") > u64::from(u32::MAX));
 }

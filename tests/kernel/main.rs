@@ -4,6 +4,8 @@
 mod support;
 
 mod cases_config;
+mod cases_doubts;
+mod cases_links;
 mod cases_run;
 mod cases_streams;
 mod control;
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
     // One module a line, so that two branches that add one do not meet.
     let mut tests = Vec::new();
     tests.extend(cases_config::tests());
+    tests.extend(cases_doubts::tests());
+    tests.extend(cases_links::tests());
     tests.extend(cases_run::tests());
     tests.extend(cases_streams::tests());
     tests.extend(control::tests());

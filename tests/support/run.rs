@@ -159,3 +159,19 @@ pub const FORWARD: &str = "ports:
 pub const SINK: &str = "ports:
   - {interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}
 ";
+
+/// Polls a condition of the world outside this process, for at most 5 s.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !holds() {
+        assert!(Instant::now() < deadline, "after 5 s still not: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The kernel's log lines at warning and above, but for those that only say that an interface came or went.
+pub fn kernel_log() -> String {
+    let output = Command::new("dmesg").args(["--level", "warn,err,crit,alert,emerg"]).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+}
