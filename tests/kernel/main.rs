@@ -8,6 +8,7 @@ mod cases_doubts;
 mod cases_links;
 mod cases_run;
 mod cases_streams;
+mod conformance;
 mod control;
 mod datapath;
 mod dut;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     tests.extend(cases_links::tests());
     tests.extend(cases_run::tests());
     tests.extend(cases_streams::tests());
+    tests.extend(conformance::tests());
     tests.extend(control::tests());
     tests.extend(datapath::tests());
     tests.extend(dut::tests());

@@ -10,6 +10,7 @@ pub mod frames;
 pub mod harness;
 pub mod inspect;
 pub mod netns;
+pub mod profiles;
 pub mod program;
 pub mod run;
 pub mod schema;
