@@ -145,3 +145,17 @@ fn names_stay_in_their_homes() {
 fn grouped_imports_are_seen() {
     assert_eq!(grouped_imports("use crate::{\n  error::Result,\n  units::{A, B},\n ids};"), ["error", "units", "ids"]);
 }
+
+#[test]
+fn the_tests_that_the_readme_names_exist() {
+    let readme = fs::read_to_string("tests/README.md").expect("it is there");
+    let named = readme.split('`').skip(1).step_by(2).filter_map(|name| name.split_once("::"));
+    let mut checked = 0;
+    for (place, test) in named {
+        let file = if place.ends_with(".rs") { place.to_owned() } else { format!("tests/kernel/{place}.rs") };
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(text.contains(&format!("fn {test}(")), "{file} has no test {test}");
+        checked += 1;
+    }
+    assert!(checked > 100, "{checked}");
+}
