@@ -9,7 +9,7 @@ PLIMSOLL := target/release/plimsoll
 # A DUT with real NIC drivers under QEMU, in the generator's namespace: `make lab-vm NIC=e1000e`; `plimsoll lab down` removes it.
 NIC ?= vmxnet3
 
-.PHONY: demo test accept bench lint doc setup build clean-lab lab-vm
+.PHONY: demo test accept bench lint doc setup build clean-lab lab-vm static
 
 demo: setup build
 	scripts/demo.sh $(PLIMSOLL)
@@ -34,6 +34,11 @@ setup:
 
 build:
 	$(CARGO) build --locked --release
+
+# One file that runs on any Linux since 3.2, for DUTs: `plimsoll sink`, `probe`.
+static: setup
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --locked --release --bin plimsoll --target $(shell uname -m)-unknown-linux-gnu
+	@echo "target/$(shell uname -m)-unknown-linux-gnu/release/plimsoll"
 
 lab-vm: setup build
 	$(PLIMSOLL) lab up --vm --nic $(NIC)

@@ -270,6 +270,18 @@ impl Story {
         }
     }
 
+    /// The counters that moved, where `ingested` is taken for what was received: what happened to a frame after that is no loss of it.
+    pub fn moved_before_receipt(&self) -> Vec<StageDelta> {
+        let received_at = self.ingested.as_ref().map(|ingested| ingested.at);
+        let mut moved = self.moved.clone();
+        for line in &mut moved {
+            if line.stage.is_some_and(|stage| stage.is_dut() && received_at.is_some_and(|at| stage > at)) {
+                line.lost_frames = 0;
+            }
+        }
+        moved
+    }
+
     /// Puts another observer's story to this one: counters of both, the facts and counts of the first that has them.
     #[must_use]
     pub fn and(mut self, other: Story) -> Story {
@@ -418,6 +430,12 @@ mod tests {
         let closed = story(mib(&[("Udp.NoPorts", 100), ("Ip.InDelivers", 100), ("Udp.InDatagrams", 2)]));
         assert_eq!(closed.ingested.as_ref().map(|i| (i.frames, i.at)), Some((100, Stage::Ip)));
         assert!(closed.caveats.iter().any(|c| c.code == Code::PortClosed));
+        let lost = |lines: &[StageDelta]| lines.iter().map(|line| line.lost_frames).sum::<u64>();
+        assert_eq!(
+            (lost(&closed.moved), lost(&closed.moved_before_receipt())),
+            (100, 0),
+            "delivered by IP, then refused"
+        );
         assert_eq!(story(Snapshot::default()).ingested, None);
     }
 

@@ -37,6 +37,8 @@ impl Session {
     /// Puts the verdict, and the DUT's counters that moved, into the trial.
     pub(super) fn judge(&self, trial: &mut Trial, left: &Left) {
         let (moved, facts) = match &left.story {
+            // Nothing comes back to us: what the DUT ingested is what was received.
+            Some(story) if !self.receives() => (story.moved_before_receipt(), story.facts.clone()),
             Some(story) => (story.moved.clone(), story.facts.clone()),
             None => (Vec::new(), DutFacts::default()),
         };

@@ -9,6 +9,7 @@ mod guest;
 mod modes;
 mod observe;
 mod overload;
+mod rings;
 mod users_case;
 mod wire;
 mod zero_copy;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         guest::tests(),
         observe::tests(),
         users_case::tests(),
+        rings::tests(),
         overload::tests(),
         zero_copy::tests(),
         wire::tests(),
