@@ -30,8 +30,9 @@ const GRAIN_NS: u64 = 1000;
 /// Length of a call that is aimed at, when paced and when not.
 const PACED_CALL_NS: u64 = 250_000;
 const UNPACED_CALL_NS: u64 = 5_000_000;
-/// What a slot is taken to cost before the first was measured, and what it costs at least, ns.
-const FIRST_SLOT_NS: u64 = 500;
+/// What a slot is taken to cost before the first was measured (much, so that the first call is short on any device), and what
+/// it costs at least, ns.
+const FIRST_SLOT_NS: u64 = 5000;
 const LEAST_SLOT_NS: u64 = 50;
 /// Slots between two turns of the CPU's other work (and flushes to the driver): few where frames are far apart, so that a
 /// frame does not wait long for its flush.
