@@ -1,5 +1,7 @@
 //! Which backend runs on which driver: what works, what is refused with its reason, and that `auto` does what `probe` says.
 
+use serde_json::Value;
+
 use crate::{
     fixture::{self, Machine, RUN},
     support::{harness::Test, run::Outcome},
@@ -11,6 +13,7 @@ pub fn tests() -> Vec<Test> {
         auto_on_default_virtio_reports_what_runs_instead_of_zero_copy,
         live_on_vmxnet3_sends_or_says_why_not,
         live_on_virtio_sends_or_says_why_not,
+        auto_runs_what_probe_says,
     ]
 }
 
@@ -75,4 +78,32 @@ fn live_on_vmxnet3_sends_or_says_why_not() {
 
 fn live_on_virtio_sends_or_says_why_not() {
     live(6, "virtio_net");
+}
+
+/// Every way to send that is faster than the one that `auto` took is one of which `probe` says that it does not work, or that it
+/// is announced by the driver and the run says why it was not to be had.
+fn auto_runs_what_probe_says() {
+    let machine = fixture::generator();
+    let text = machine.output("plimsoll probe nic4 nic5 nic6 nic7 --json -", RUN).unwrap_or_else(|e| panic!("{e}"));
+    let probe: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
+    for port in probe["ports"].as_array().expect("ports") {
+        let name = port["name"].as_str().expect("a name");
+        let (outcome, _) = run(&machine, name.trim_start_matches("nic").parse().expect("a number"), "auto");
+        let outcome = outcome.expect_code(0);
+        let ran = &outcome.json["ports"][0];
+        let way = match ran["mode"].as_str() {
+            Some("zero-copy") => "xsk-zc",
+            Some("copy") => "xsk-copy",
+            Some(other) => other,
+            None => panic!("no mode in {ran}"),
+        };
+        eprintln!("{name} ({}): {way}", port["driver"]);
+        let ways = port["ways"].as_array().expect("ways");
+        let taken = ways.iter().position(|told| told["name"] == way).unwrap_or_else(|| panic!("no {way} in {port}"));
+        assert_ne!(ways[taken]["verdict"], "no", "{port}");
+        for faster in &ways[..taken] {
+            let why = &ran["why_not"][faster["name"].as_str().expect("a name")];
+            assert!(faster["verdict"] == "no" || why.is_string(), "{faster} was passed over without a reason: {ran}");
+        }
+    }
 }
