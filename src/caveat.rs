@@ -59,6 +59,8 @@ pub enum Code {
     Interrupted,
     /// Duplicates or reordering were seen.
     Reordered,
+    /// The host kept the generator from sending a load that it can send easily; the trial does not count and is repeated.
+    Disturbed,
     /// A lower load lost frames where a higher one did not.
     LossInversion,
     /// The DUT observer failed or is incomplete.

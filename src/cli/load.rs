@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 use super::profile::ProfileArgs;
 use crate::{
-    error::Result,
+    error::{Error, Result},
     profile::Profile,
     session::options::{BackendChoice, Options},
     units::parse_duration_ns,
@@ -33,7 +33,7 @@ pub(super) struct Load {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Backend {
+pub(super) enum Backend {
     /// The fastest that works on this NIC
     Auto,
     /// AF_XDP, zero-copy if the driver has it
@@ -48,7 +48,39 @@ enum Backend {
     Packet,
 }
 
+impl Backend {
+    /// As a session takes it.
+    pub(super) fn choice(self) -> BackendChoice {
+        match self {
+            Backend::Auto => BackendChoice::Auto,
+            Backend::Xsk => BackendChoice::Xsk,
+            Backend::XskZc => BackendChoice::XskZeroCopy,
+            Backend::XskCopy => BackendChoice::XskCopy,
+            Backend::Live => BackendChoice::Live,
+            Backend::Packet => BackendChoice::Packet,
+        }
+    }
+}
+
 impl Load {
+    /// The same for a search, whose trials have loads and lengths of their own.
+    ///
+    /// # Errors
+    /// Flags that only a run has.
+    pub(super) fn read_for_search(&self) -> Result<(Profile, Options)> {
+        let given = [
+            (self.what.rate().is_some(), "--rate", "--min and --max"),
+            (self.duration.is_some(), "--duration", "--trial"),
+            (self.count.is_some(), "--count", "--trial"),
+        ];
+        match given.iter().find(|(is_given, ..)| *is_given) {
+            Some((_, flag, instead)) => Err(Error::usage("use", format!("{flag} with a search"))
+                .because("a search chooses the load and the length of its trials")
+                .remedy(format!("use {instead}"))),
+            None => self.read(),
+        }
+    }
+
     /// Reads the profile and everything the flags say.
     pub(super) fn read(&self) -> Result<(Profile, Options)> {
         let (profile, sizes) = self.what.read()?;
@@ -58,14 +90,7 @@ impl Load {
             count: self.count,
             sizes,
             workers: self.workers,
-            backend: match self.backend {
-                Backend::Auto => BackendChoice::Auto,
-                Backend::Xsk => BackendChoice::Xsk,
-                Backend::XskZc => BackendChoice::XskZeroCopy,
-                Backend::XskCopy => BackendChoice::XskCopy,
-                Backend::Live => BackendChoice::Live,
-                Backend::Packet => BackendChoice::Packet,
-            },
+            backend: self.backend.choice(),
             force: self.force,
         };
         Ok((profile, options))

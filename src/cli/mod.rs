@@ -1,6 +1,8 @@
 //! The command line: parse, hand over, turn the answer into an exit code. One file per command.
 
+mod ceiling;
 mod check;
+mod claim;
 mod lab;
 mod load;
 mod pcap;
@@ -65,7 +67,9 @@ enum Command {
     Check(check::Check),
     Pcap(pcap::Pcap),
     Run(run::Run),
+    Ceiling(ceiling::Ceiling),
     Sweep(sweep::Sweep),
+    Claim(claim::Claim),
     Sink(sink::Sink),
     Lab(lab::Lab),
     Report(report::Report),
@@ -120,7 +124,9 @@ fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
         Command::Check(check) => check.run(console),
         Command::Pcap(pcap) => pcap.run(console),
         Command::Run(run) => run.run(&cli.global, console),
+        Command::Ceiling(ceiling) => ceiling.run(&cli.global, console),
         Command::Sweep(sweep) => sweep.run(&cli.global, console),
+        Command::Claim(claim) => claim.run(&cli.global, console),
         Command::Sink(sink) => sink.run(console),
         Command::Lab(lab) => lab.run(console),
         Command::Report(report) => report.run(console, &cli.global),

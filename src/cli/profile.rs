@@ -40,6 +40,11 @@ pub(super) struct ProfileArgs {
 }
 
 impl ProfileArgs {
+    /// The load that a flag asks for.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.rate
+    }
+
     /// The profile with what the flags change, and the frame sizes asked for (none: the profile's).
     pub(super) fn read(&self) -> Result<(Profile, Vec<SizeMix>)> {
         // The parser asks for one, except where another flag does without.

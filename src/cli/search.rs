@@ -1,25 +1,24 @@
-//! The flags of every command that searches, and who follows a search on the terminal and on disk.
+//! The flags of every command that searches for ceilings, and what follows the search on the terminal and on disk.
+
+use std::{cell::RefCell, path::Path};
 
 use clap::{Args, ValueEnum};
 
+use super::{Exit, Global};
 use crate::{
-    error::Result,
-    report::{console::Console, json::Saver, result::ResultFile},
-    search::{Ratio, SearchEvent, SearchGoal},
+    error::{Error, ErrorKind, Result},
+    report::{console::Console, json::Saver, progress::View, result::ResultFile, text},
+    search::{Ratio, SearchConfig, SearchEvent, SearchGoal},
     session::ceiling::{Follow, SearchOptions, Timing},
-    units::{NS_PER_S, Rate, parse_duration_ns},
+    units::{Rate, parse_duration_ns},
 };
 
-/// Lowest load that a search looks at.
-const MIN_FPS: u64 = 1_000;
-/// Time for each search.
-const MAX_TIME_NS: u64 = 900 * NS_PER_S;
-
-/// What to search for.
+/// What to search for
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Search")]
 pub(super) struct Search {
-    /// ndr, pdr (0.5 % loss), rfc2544, tst009, or one of your own such as my=0.1%; repeatable [default: ndr and pdr]
+    /// Goal: ndr, pdr (0.5 %), rfc2544, tst009, or one of your own such as my=0.1%; repeatable
+    /// [default: ndr and pdr; rfc2544 with --standard rfc2544]
     #[arg(long, value_name = "GOAL")]
     goal: Vec<SearchGoal>,
     /// Lowest load per port [default: 1kpps]
@@ -28,73 +27,54 @@ pub(super) struct Search {
     /// Highest load per port [default: what the generator can send]
     #[arg(long, value_name = "RATE")]
     max: Option<Rate>,
-    /// Length of the trials that decide [default: the goal's, 1s for ndr and pdr]
+    /// Length of the trials that decide [default: 1s; the goal's 60s for rfc2544 and tst009]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
     trial: Option<u64>,
-    /// How close the answer's bounds shall be [default: 0.5%]
-    #[arg(long, value_name = "PCT")]
-    width: Option<Ratio>,
-    /// Timings by the book
+    /// Trials that settle a load [default: 21 as FD.io CSIT; 1 for rfc2544, 2 for tst009]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repeat: Option<u64>,
+    /// How close the bounds must come, of the upper one
+    #[arg(long, value_name = "PCT", default_value = "0.5%")]
+    width: Ratio,
+    /// Timings by the book: 2 s of learning frames before and 5 s of rest after each trial
     #[arg(long, value_enum)]
     standard: Option<Standard>,
-    /// Time for each search [default: 15m]
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
-    max_time: Option<u64>,
+    /// Longest time for each search
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse_duration_ns)]
+    max_time: u64,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Standard {
-    /// RFC 2544: trials of 60 s, 2 s of learning frames, 5 s to stabilise
+    /// RFC 2544 §23
     Rfc2544,
 }
 
 impl Search {
     /// What the flags ask for.
     pub(super) fn options(&self) -> SearchOptions {
-        let mut goals = match (&self.goal[..], self.standard) {
-            ([], Some(Standard::Rfc2544)) => vec![SearchGoal::rfc2544()],
-            ([], None) => vec![SearchGoal::ndr(), SearchGoal::pdr()],
-            (goals, _) => goals.to_vec(),
+        let goals = match (self.goal.is_empty(), self.standard) {
+            (true, Some(Standard::Rfc2544)) => vec![SearchGoal::rfc2544()],
+            (true, None) => vec![SearchGoal::ndr(), SearchGoal::pdr()],
+            (false, _) => self.goal.clone(),
         };
-        if let Some(trial_ns) = self.trial {
-            goals = goals.into_iter().map(|goal| goal.with_trial(trial_ns)).collect();
-        }
-        if let Some(width) = self.width {
-            goals = goals.into_iter().map(|goal| goal.with_width(width)).collect();
-        }
+        let goal = |goal: SearchGoal| {
+            let mut goal = goal.with_width(self.width);
+            if let Some(trial_ns) = self.trial {
+                goal = goal.with_trial(trial_ns);
+            }
+            if let Some(repeat) = self.repeat {
+                goal.duration_sum_ns = goal.final_trial_ns.saturating_mul(repeat);
+            }
+            goal
+        };
         SearchOptions {
-            goals,
-            min: self.min.unwrap_or(Rate::Fps(MIN_FPS)),
+            goals: goals.into_iter().map(goal).collect(),
+            min: self.min,
             max: self.max,
-            max_time_ns: self.max_time.unwrap_or(MAX_TIME_NS),
-            timing: self.standard.map_or(Timing::SHORT, |Standard::Rfc2544| Timing::RFC2544),
+            max_time_ns: self.max_time,
+            timing: if self.standard.is_some() { Timing::RFC2544 } else { Timing::SHORT },
         }
-    }
-}
-
-/// Notes on the terminal, the file on disk.
-pub(super) struct Follower<'a> {
-    pub(super) console: &'a Console,
-    pub(super) saver: Option<&'a Saver>,
-}
-
-impl Follow for Follower<'_> {
-    fn note(&self, text: &str) {
-        self.console.note(text);
-    }
-
-    fn search(&self, event: &SearchEvent<'_>) {
-        if let SearchEvent::Counted { trial, .. } = event
-            && self.console.draws_progress()
-        {
-            let loss = trial.output.loss_ratio().as_f64();
-            let (load, loss) = (crate::human::fps(trial.input.load_fps), crate::human::percent(loss));
-            self.console.note(&format!("{load}: {loss} lost or unsent"));
-        }
-    }
-
-    fn grown(&self, file: &ResultFile) -> Result<()> {
-        self.saver.map_or(Ok(()), |saver| saver.save(file))
     }
 }
 
@@ -102,6 +82,99 @@ impl Follow for Follower<'_> {
 pub(super) fn numbers(text: &str) -> Result<Vec<u64>, String> {
     let parse = |part: &str| part.trim().parse::<u64>().ok().filter(|&number| number > 0);
     text.split(',').map(|part| parse(part).ok_or_else(|| format!("`{part}` is no size: write 256,512,1024"))).collect()
+}
+
+/// Shows searches on the terminal, and saves the result after every trial.
+pub(super) struct Follower<'a> {
+    console: &'a Console,
+    saver: Option<Saver>,
+    title: String,
+    view: RefCell<Option<View>>,
+}
+
+impl<'a> Follower<'a> {
+    pub(super) fn new(console: &'a Console, json: Option<&Path>) -> Follower<'a> {
+        Follower { console, saver: json.map(Saver::new), title: String::new(), view: RefCell::new(None) }
+    }
+
+    /// The next search's name, such as `64-byte frames`.
+    pub(super) fn entitle(&mut self, title: String) {
+        self.title = title;
+    }
+
+    /// Prints the report and saves the final result; the search's error, if it had one, comes after both.
+    pub(super) fn finish(self, file: &ResultFile, searched: Result<()>, global: &Global) -> Result<Exit> {
+        if let Some(view) = self.view.into_inner() {
+            view.finish();
+        }
+        if file.trials.is_empty() {
+            // Nothing was measured: the error is all there is to say.
+            searched?;
+            return Ok(Exit::NoVerdict);
+        }
+        let report = text::render(file, self.console.style(), global.verbose > 0);
+        match &self.saver {
+            // Standard output belongs to the JSON document.
+            Some(Saver::Stdout) => self.console.note(&report),
+            _ => self.console.result(&report),
+        }
+        if let Some(saver) = &self.saver {
+            saver.finish(file)?;
+        }
+        match searched {
+            Ok(()) => sent_something(file).map(|()| exit(file)),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Exit::Interrupted),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Follow for Follower<'_> {
+    fn begins(&self, config: &SearchConfig) {
+        let before = self.view.replace(Some(View::new(&self.title, config, self.console.draws_progress())));
+        if let Some(view) = before {
+            view.finish();
+        }
+    }
+
+    fn note(&self, text: &str) {
+        self.console.note(text);
+    }
+
+    fn search(&self, event: &SearchEvent<'_>) {
+        if let SearchEvent::Discarded { reason, .. } = event {
+            self.console.note(&format!("a trial is discarded and repeated: {reason}"));
+        }
+        if let Some(view) = self.view.borrow_mut().as_mut() {
+            view.observe(event);
+        }
+    }
+
+    fn grown(&self, file: &ResultFile) -> Result<()> {
+        self.saver.as_ref().map_or(Ok(()), |saver| saver.save(file))
+    }
+}
+
+fn sent_something(file: &ResultFile) -> Result<()> {
+    if file.trials.iter().any(|trial| trial.completed_frames > 0) {
+        return Ok(());
+    }
+    let names: Vec<&str> = file.ports.iter().map(|port| port.name.as_str()).collect();
+    Err(Error::environment("send on", names.join(", "))
+        .because("not one frame was sent")
+        .remedy("see the caveats above; is the link up?"))
+}
+
+/// 4 if some ceiling cannot be defended, else 1 if some goal is met by no load, else 0 ("at least --max" included).
+fn exit(file: &ResultFile) -> Exit {
+    use crate::report::result::VerdictKind::{DutLimited, LinkLimited};
+    let exits = file.ceilings.iter().map(|ceiling| match (ceiling.outcome.as_str(), ceiling.verdict.kind) {
+        ("at_least_max", _) | ("bounds", DutLimited | LinkLimited) => Exit::Done,
+        ("below_min", DutLimited | LinkLimited) => Exit::GoalNotMet,
+        _ => Exit::NoVerdict,
+    });
+    let compared = file.comparisons.iter().filter(|comparison| comparison.best.is_none()).map(|_| Exit::NoVerdict);
+    exits.chain(compared).max_by_key(|exit| exit.code()).unwrap_or(Exit::Done)
 }
 
 #[cfg(test)]

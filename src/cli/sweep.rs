@@ -1,25 +1,30 @@
-//! `plimsoll sweep`: ceilings over a matrix of frame sizes and the DUT's settings.
+//! `plimsoll sweep`: ceilings over a matrix of frame sizes, workers, backends and the DUT's settings, in one result file.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
+use serde_json::Value;
 
 use super::{
     Exit, Global,
-    load::Load,
+    claim::RFC2544_SIZES,
+    load::{Backend, Load},
     search::{Follower, Search, numbers},
 };
 use crate::{
     dut::setting::Kind,
-    error::{ErrorKind, Result},
-    report::{console::Console, json::Saver, result::ResultFile, text},
+    error::Result,
+    profile,
+    report::{console::Console, labels, result::ResultFile},
     session::{
         Event, Session,
+        ceiling::Follow,
+        options::Options,
         settings::{self, SettingAxis},
     },
 };
 
-/// Find ceilings over a matrix: frame sizes × the DUT's RX rings or queues
+/// Find ceilings over a matrix: frame sizes (of RFC 2544 by default) × workers × backends × the DUT's RX rings or queues
 ///
 /// Every ring size is measured at the same offered loads; the DUT's own setting is put back at the end, whatever happens.
 #[derive(Debug, Args)]
@@ -27,6 +32,13 @@ use crate::{
 pub(super) struct Sweep {
     #[command(flatten)]
     load: Load,
+    /// Numbers of workers to compare: 1,2,4
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "workers",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    sweep_workers: Vec<u16>,
+    /// Backends to compare: live,xsk-copy,packet
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "backend", value_enum)]
+    sweep_backends: Vec<Backend>,
     #[command(flatten)]
     search: Search,
     /// Sizes of the DUT's RX ring to try: 64,256,512,1024,2048,4096
@@ -40,56 +52,97 @@ pub(super) struct Sweep {
     restore: bool,
 }
 
+/// Where in the matrix: what is varied, and the options that say so.
+type Place = (BTreeMap<String, Value>, Options);
+
 impl Sweep {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
         if self.restore {
             return restore(console);
         }
         let axis = self.axis()?;
-        let (profile, options) = self.load.read()?;
-        let saver = global.json.as_deref().map(Saver::new);
+        let (profile, mut options) = self.load.read_for_search()?;
+        // Each value of a setting takes a search of its own: with those, the sizes are the user's choice.
+        if options.sizes.is_empty() && axis.is_none() {
+            options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");
+        }
+        let mut follower = Follower::new(console, global.json.as_deref());
         let stop = super::stop_flag()?;
-        let mut session = Session::open(profile, &options, stop, &mut |event| {
-            if let Event::Note(text) = event {
-                console.note(&text);
+        let mut file: Option<ResultFile> = None;
+        let mut searched = Ok(());
+        for (axes, options) in self.places(&options) {
+            let opened = Session::open(profile.clone(), &options, stop.clone(), &mut |event| {
+                if let Event::Note(text) = event {
+                    console.note(&text);
+                }
+            });
+            searched = opened.and_then(|mut session| {
+                if let Some(before) = file.take() {
+                    session.go_on_with(before);
+                }
+                let measured = self.measure(&mut session, &axes, axis.as_ref(), &mut follower);
+                file = Some(session.file.clone());
+                measured
+            });
+            if searched.is_err() {
+                break;
             }
-        })?;
-        let follower = Follower { console, saver: saver.as_ref() };
+        }
+        match file {
+            Some(file) => follower.finish(&file, searched, global),
+            None => searched.map(|()| Exit::Done),
+        }
+    }
+
+    /// Every combination of what is varied on our side.
+    fn places(&self, options: &Options) -> Vec<Place> {
+        let mut places: Vec<Place> = vec![(BTreeMap::new(), options.clone())];
+        if !self.sweep_workers.is_empty() {
+            places = vary(&places, &self.sweep_workers, |(axes, options), &workers| {
+                axes.insert("workers".into(), workers.into());
+                options.workers = Some(workers);
+            });
+        }
+        if !self.sweep_backends.is_empty() {
+            places = vary(&places, &self.sweep_backends, |(axes, options), &backend| {
+                options.backend = backend.choice();
+                axes.insert("backend".into(), options.backend.name().into());
+            });
+        }
+        places
+    }
+
+    /// Every frame size at one place, with every value of the DUT's setting.
+    fn measure(
+        &self,
+        session: &mut Session,
+        axes: &BTreeMap<String, Value>,
+        axis: Option<&SettingAxis>,
+        follower: &mut Follower<'_>,
+    ) -> Result<()> {
         let search = self.search.options();
         // Held outside the loop: put back once, at the end, by `restore` or by being dropped.
-        let held = axis.as_ref().map(|axis| session.hold(axis.kind)).transpose()?;
+        let held = axis.map(|axis| session.hold(axis.kind)).transpose()?;
         let mut ended = Ok(());
         let sizes = session.sizes().len();
         for size in 0..sizes {
             session.load(size)?;
-            ended = match (&held, &axis) {
-                (Some(held), Some(axis)) => session.sweep_setting(held, axis, &search, &BTreeMap::new(), &follower),
-                _ => session.ceiling(&search, &BTreeMap::new(), &follower).map(drop),
+            let place = if axes.is_empty() { String::new() } else { format!(", {}", labels::axes(axes)) };
+            follower.entitle(format!("{}{place}", labels::frames(&session.size_label())));
+            ended = match (&held, axis) {
+                (Some(held), Some(axis)) => session.sweep_setting(held, axis, &search, axes, follower),
+                _ => session.ceiling(&search, axes, follower).map(drop),
             };
             if ended.is_err() {
                 break;
             }
         }
-        let restored = held.map_or(Ok(()), |held| {
+        if let Some(held) = held {
             let sentence = format!("the DUT's {} is {} again", held.kind(), held.original());
-            held.restore().map(|()| console.note(&sentence))
-        });
-        let file = session.file.clone();
-        drop(session);
-        let report = text::render(&file, console.style(), global.verbose > 0);
-        match &saver {
-            Some(Saver::Stdout) => console.note(&report),
-            _ => console.result(&report),
+            held.restore()?;
+            follower.note(&sentence);
         }
-        if let Some(saver) = &saver {
-            saver.finish(&file)?;
-        }
-        restored?;
-        match ended {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Exit::Interrupted),
-            Err(error) => Err(error),
-            Ok(()) => Ok(exit(&file)),
-        }
+        ended
     }
 
     fn axis(&self) -> Result<Option<SettingAxis>> {
@@ -120,14 +173,12 @@ fn restore(console: &Console) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The worst of the answers decides.
-fn exit(file: &ResultFile) -> Exit {
-    let has = |outcomes: &[&str]| file.ceilings.iter().any(|ceiling| outcomes.contains(&ceiling.outcome.as_str()));
-    if has(&["generator_limited", "undecided"]) || file.comparisons.iter().any(|comparison| comparison.best.is_none()) {
-        Exit::NoVerdict
-    } else if has(&["below_min"]) {
-        Exit::GoalNotMet
-    } else {
-        Exit::Done
-    }
+/// Each place with each value.
+fn vary<T>(places: &[Place], values: &[T], set: impl Fn(&mut Place, &T)) -> Vec<Place> {
+    let with = |(place, value): (&Place, &T)| {
+        let mut place = place.clone();
+        set(&mut place, value);
+        place
+    };
+    places.iter().flat_map(|place| values.iter().map(move |value| (place, value))).map(with).collect()
 }

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 
 use super::{
     labels,
-    result::{Ceiling, Claim, ResultFile, Stage, Trial, VerdictKind},
+    result::{Ceiling, Claim, ResultFile, Trial},
 };
 use crate::{
-    caveat::Code,
     meter::{Counts, claim},
-    search::{self, Class, Ratio, SearchGoal, TrialInput, TrialOutput, classify, conditional_throughput_fps},
+    search::{self, Class, Ratio, SearchGoal, classify, conditional_throughput_fps},
     units::{FrameLen, MeanFrame, NS_PER_S, line_rate_fps, per_second},
 };
 
@@ -106,7 +105,7 @@ fn ceiling_adds_up(file: &ResultFile, ceiling: &Ceiling, check: &mut Checker<'_>
     let goal = search_goal(ceiling);
     let mut by_load: BTreeMap<u64, Vec<search::Trial>> = BTreeMap::new();
     for trial in trials_behind(file, ceiling) {
-        if let Some(trial) = search_trial(trial) {
+        if let Some(trial) = trial.as_searched() {
             by_load.entry(trial.input.load_fps).or_default().push(trial);
         }
     }
@@ -121,7 +120,9 @@ fn ceiling_adds_up(file: &ResultFile, ceiling: &Ceiling, check: &mut Checker<'_>
     check.equal("lower_fps", ceiling.lower_fps, lower.map(|(&load, _)| load));
     let throughput = lower.map(|(&load, trials)| conditional_throughput_fps(&goal, load, trials));
     check.equal("throughput_fps", ceiling.throughput_fps, throughput);
-    if let (Some(fps), Some(mean)) = (ceiling.throughput_fps, labels::mean_frame(file, &ceiling.frame_size)) {
+    if let (Some(fps), Some(mean)) =
+        (ceiling.throughput_fps, labels::mean_of(&ceiling.frame_size, trials_behind(file, ceiling)))
+    {
         check.close("bps_l1", ceiling.bps_l1.unwrap_or(0), claim::bps_l1(fps, mean));
         check.close("bps_l2", ceiling.bps_l2.unwrap_or(0), claim::bps_l2(fps, mean));
     }
@@ -144,31 +145,6 @@ fn search_goal(ceiling: &Ceiling) -> SearchGoal {
         final_trial_ns: ns(ceiling.goal.final_trial_s),
         duration_sum_ns: ns(ceiling.goal.duration_sum_s),
     }
-}
-
-/// A trial as the search saw it; `None` for one that it did not count: without a load, without a count of what came back, or
-/// with an outage of the link.
-pub fn search_trial(trial: &Trial) -> Option<search::Trial> {
-    if trial.caveats.iter().any(|caveat| caveat.code == Code::LinkOutage) {
-        return None;
-    }
-    let duration_ns = ns(trial.intended_s.unwrap_or(trial.duration_s));
-    // Frames that the DUT's own ring refused have left the generator: a virtual link has no wire to lose them on.
-    let stage = trial.verdict.as_ref().filter(|verdict| verdict.kind == VerdictKind::DutLimited);
-    let refused = matches!(stage.and_then(|verdict| verdict.stage), Some(Stage::VnicRing | Stage::Vswitch));
-    let completed_frames =
-        if refused { trial.offered_frames.max(trial.completed_frames) } else { trial.completed_frames };
-    Some(search::Trial {
-        input: TrialInput { load_fps: trial.load_fps?, duration_ns },
-        output: TrialOutput {
-            intended_frames: trial.intended_frames,
-            offered_frames: trial.offered_frames,
-            completed_frames,
-            received_frames: trial.received_frames?,
-            effective_duration_ns: duration_ns,
-            elapsed_ns: duration_ns,
-        },
-    })
 }
 
 fn claim_adds_up(file: &ResultFile, claim: &Claim, check: &mut Checker<'_>) {

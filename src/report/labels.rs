@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::result::{Port, ResultFile, Stage, VerdictKind};
+use super::result::{Port, ResultFile, Stage, Trial, VerdictKind};
 use crate::{
     caveat::Code,
     units::{FrameLen, MeanFrame},
@@ -111,10 +111,14 @@ pub fn backend(port: &Port) -> String {
 
 /// The mean frame length of this size, exact for one length, else taken from what was sent.
 pub fn mean_frame(file: &ResultFile, frame_size: &Value) -> Option<MeanFrame> {
+    mean_of(frame_size, file.trials.iter().filter(|trial| trial.frame_size == *frame_size))
+}
+
+/// The same from these trials.
+pub fn mean_of<'a>(frame_size: &Value, trials: impl Iterator<Item = &'a Trial>) -> Option<MeanFrame> {
     if let Some(bytes) = frame_size.as_u64() {
         return FrameLen::new(bytes).map(MeanFrame::of);
     }
-    let trials = file.trials.iter().filter(|trial| trial.frame_size == *frame_size);
     let (bytes, frames) = trials.fold((0, 0), |(bytes, frames), trial| {
         (trial.tx_bytes.saturating_add(bytes), trial.completed_frames.saturating_add(frames))
     });

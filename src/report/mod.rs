@@ -8,7 +8,7 @@ pub mod csv;
 pub mod document;
 pub mod html;
 pub mod json;
-mod labels;
+pub(crate) mod labels;
 pub mod markdown;
 pub mod probe;
 pub mod profile;

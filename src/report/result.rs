@@ -10,8 +10,10 @@ use serde_json::Value;
 
 pub use crate::diagnose::{Stage, VerdictKind};
 use crate::{
-    caveat::Caveat,
+    caveat::{Caveat, Code},
     meter::claim::{self, Compared, Delivered},
+    search::{self, TrialInput, TrialOutput},
+    units::NS_PER_S,
 };
 
 /// The schema's name and version.
@@ -154,6 +156,41 @@ pub struct Trial {
     pub verdict: Option<Verdict>,
     /// Doubts about this trial.
     pub caveats: Vec<Caveat>,
+}
+
+impl Trial {
+    /// The trial as a search sees it; `None` for one that proves nothing about a load: without a load or a count of what came back,
+    /// with an outage of the link, disturbed, or cut short.
+    pub fn as_searched(&self) -> Option<search::Trial> {
+        let proves_nothing = |caveat: &Caveat| {
+            matches!(caveat.code, Code::LinkOutage | Code::Disturbed | Code::InterfaceRemoved | Code::Interrupted)
+        };
+        if self.caveats.iter().any(proves_nothing) {
+            return None;
+        }
+        let duration_ns = (self.intended_s.unwrap_or(self.duration_s) * NS_PER_S as f64).round() as u64;
+        Some(search::Trial {
+            input: TrialInput { load_fps: self.load_fps?, duration_ns },
+            output: TrialOutput {
+                intended_frames: self.intended_frames,
+                offered_frames: self.offered_frames,
+                completed_frames: self.left_frames(),
+                received_frames: self.received_frames?,
+                effective_duration_ns: duration_ns,
+                elapsed_ns: duration_ns,
+            },
+        })
+    }
+
+    /// Frames that left the generator: those that the device sent, and those that a ring of the DUT refused, since a virtual link has
+    /// no wire to lose them on.
+    pub fn left_frames(&self) -> u64 {
+        let by_dut = self.verdict.as_ref().filter(|verdict| verdict.kind == VerdictKind::DutLimited);
+        match by_dut.and_then(|verdict| verdict.stage) {
+            Some(Stage::VnicRing | Stage::Vswitch) => self.offered_frames.max(self.completed_frames),
+            _ => self.completed_frames,
+        }
+    }
 }
 
 /// Latency over all frames with a fresh stamp, in nanoseconds.

@@ -3,7 +3,7 @@
 //! Control plane. The search decides what to measure, this decides what a trial proves: unsent frames count against the load,
 //! frames that the DUT's own ring refused count as the DUT's loss, and a trial in a bad state is discarded by name.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 
@@ -27,14 +27,22 @@ const NEAR_OWN_PERCENT: u64 = 80;
 /// A generator that was not held up by the DUT is asked for this share of what it sent at full speed, so that noise in its
 /// own speed does not look like a limit of the DUT.
 const STEADY_PERCENT: u64 = 95;
+/// Up to this share of the generator's own ceiling, a load that was rather not sent than lost was kept back by the host.
+const EASY_PERCENT: u64 = 50;
+/// So often in a row a trial is repeated for that; then it counts against the load, as RFC 9971 has it.
+const DISTURBED_AT_MOST: u64 = 4;
+/// Lowest load of a search when nobody says.
+const LOWEST_FPS: u64 = 1_000;
+/// How often a pause looks whether the user wants to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What to search for.
 #[derive(Debug, Clone)]
 pub struct SearchOptions {
     /// The goals; trials' lengths and widths are in them.
     pub goals: Vec<SearchGoal>,
-    /// Lowest load per port.
-    pub min: Rate,
+    /// Lowest load per port; `None` = 1,000 frames/s, or less where the highest load is near it.
+    pub min: Option<Rate>,
     /// Highest load per port; `None` = what the generator can send.
     pub max: Option<Rate>,
     /// Time for each search, ns.
@@ -42,6 +50,10 @@ pub struct SearchOptions {
     /// Pauses around trials.
     pub timing: Timing,
 }
+
+/// A first trial that brings nothing back is more often a wrong address than a slow DUT.
+const NOTHING_CAME: &str =
+    "nothing came back at all: is the DUT forwarding to the other port, and are the addresses right?";
 
 /// Pauses around a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +73,8 @@ impl Timing {
 
 /// Who follows a search.
 pub trait Follow {
+    /// The search is about to start.
+    fn begins(&self, config: &SearchConfig);
     /// A line on what is going on.
     fn note(&self, text: &str);
     /// An event of the search.
@@ -92,19 +106,21 @@ impl Session {
         self.recipe.profile.rate.get_or_insert(Rate::Max);
         let own_fps = self.own_ceiling()?;
         let first_trial = self.file.trials.len();
-        let min_fps = self.highest_load(options.min)?.unwrap_or(1);
+        let asked_min = options.min.map(|rate| self.highest_load(rate)).transpose()?.flatten();
         let asked = options.max.map(|rate| self.highest_load(rate)).transpose()?.flatten();
-        let mut trials = Trials { session: self, options, axes, follow };
+        let mut trials = Trials { session: self, options, axes, follow, own_fps, disturbed: 0 };
         let max_fps = match asked {
             Some(asked) if asked * 100 <= own_fps * NEAR_OWN_PERCENT => asked,
             asked => trials.flat_out()?.min(asked.unwrap_or(u64::MAX)),
         }
-        .max(min_fps);
+        .max(asked_min.unwrap_or(1));
+        let min_fps = asked_min.unwrap_or_else(|| LOWEST_FPS.min(max_fps / 2).max(1));
         let generator_is_less = asked.is_none_or(|asked| max_fps < asked);
         let config = SearchConfig {
             max_elapsed_ns: options.max_time_ns,
             ..SearchConfig::new(min_fps, max_fps, options.goals.clone())
         };
+        follow.begins(&config);
         let report = search::search(&config, &mut trials, &mut |event| follow.search(event))
             .map_err(|cause| Error::usage("search", "a ceiling").because(cause))?;
         let answers = Answers {
@@ -135,6 +151,9 @@ struct Trials<'a> {
     options: &'a SearchOptions,
     axes: &'a BTreeMap<String, Value>,
     follow: &'a dyn Follow,
+    own_fps: u64,
+    /// Disturbed trials in a row.
+    disturbed: u64,
 }
 
 impl Trials<'_> {
@@ -149,12 +168,12 @@ impl Trials<'_> {
             ends_when_all_is_back: true,
         };
         let follow = self.follow;
-        let trial = self.session.trial(&want, &mut |event| {
+        let mut trial = self.session.trial(&want, &mut |event| {
             if let Event::Note(text) = event {
                 follow.note(&text);
             }
         })?;
-        std::thread::sleep(std::time::Duration::from_nanos(self.options.timing.settle_ns));
+        trial.caveats.extend(self.disturbance(&trial));
         let trial = self.session.keep(trial).clone();
         self.follow.grown(&self.session.file)?;
         if self.session.is_stopped() {
@@ -163,7 +182,39 @@ impl Trials<'_> {
         if let Some(error) = self.session.lost_port() {
             return Err(error);
         }
+        if self.session.file.trials.len() == 1 && trial.completed_frames > 0 && trial.received_frames == Some(0) {
+            self.follow.note(NOTHING_CAME);
+        }
+        self.settle();
         Ok(trial)
+    }
+
+    /// The host took the CPU away from a generator that can send this load easily: that says nothing about the load.
+    fn disturbance(&mut self, trial: &Trial) -> Option<Caveat> {
+        let is_easy = trial.load_fps.is_some_and(|load| load <= self.own_fps / 100 * EASY_PERCENT);
+        let is_short = trial.completed_frames * 1000 < trial.intended_frames * 999;
+        let unsent = trial.intended_frames.saturating_sub(trial.left_frames());
+        let lost = trial.left_frames().saturating_sub(trial.received_frames.unwrap_or(0));
+        if !(is_easy && is_short && unsent > lost) || self.disturbed >= DISTURBED_AT_MOST {
+            self.disturbed = 0;
+            return None;
+        }
+        self.disturbed += 1;
+        let unsent = human::count(unsent);
+        let text = format!(
+            "the host kept the generator from sending {unsent} frames of a load that it can send; the trial is repeated"
+        );
+        Some(Caveat::new(Code::Disturbed, text))
+    }
+
+    /// The pause before the next trial; a user who stops need not wait for its end.
+    fn settle(&self) {
+        let mut left = Duration::from_nanos(self.options.timing.settle_ns);
+        while !left.is_zero() && !self.session.is_stopped() {
+            let part = left.min(LOOK_EVERY);
+            std::thread::sleep(part);
+            left -= part;
+        }
     }
 
     /// A trial at full speed: what the generator can offer through this DUT, frames/s per port.
@@ -171,9 +222,9 @@ impl Trials<'_> {
         let duration_ns = self.options.goals.iter().map(|goal| goal.initial_trial_ns).max().unwrap_or(NS_PER_S);
         let trial = self.run(None, duration_ns)?;
         let ports = self.session.compiled().programs.len().max(1) as u64;
-        let sent = per_second(output(&trial, 0).completed_frames, (trial.duration_s * 1e9) as u64) / ports;
-        let lossless = dut_loss(&trial).is_none();
-        Ok(if lossless { sent * STEADY_PERCENT / 100 } else { sent }.max(1))
+        let sent = per_second(trial.left_frames(), (trial.duration_s * NS_PER_S as f64).round() as u64) / ports;
+        let lost = trial.received_frames.is_some_and(|received| received < trial.left_frames());
+        Ok(if lost { sent } else { sent * STEADY_PERCENT / 100 }.max(1))
     }
 }
 
@@ -184,46 +235,14 @@ impl Measurer for Trials<'_> {
         let begun = clock::now();
         let trial = self.run(Some(input.load_fps), input.duration_ns)?;
         let elapsed_ns = clock::now().since_ns(begun);
-        if trial.completed_frames > 0 && trial.received_frames == Some(0) && self.session.file.trials.len() == 1 {
-            self.follow.note(
-                "nothing came back at all: is the DUT forwarding to the other port, and are the addresses right?",
-            );
-        }
-        let outage = trial.caveats.iter().find(|caveat| matches!(caveat.code, Code::LinkOutage));
-        let Some(received) = trial.received_frames else {
-            let reason = "nobody counted what arrived (the DUT's observer failed)".to_owned();
-            return Ok(Measured::Discarded { reason, elapsed_ns });
+        let Some(searched) = trial.as_searched() else {
+            let outage = trial.caveats.iter().find(|caveat| caveat.code == Code::LinkOutage);
+            let reason =
+                outage.map_or("nobody counted what arrived (the DUT's observer failed)", |caveat| &caveat.text);
+            return Ok(Measured::Discarded { reason: reason.to_owned(), elapsed_ns });
         };
-        if let Some(outage) = outage {
-            return Ok(Measured::Discarded { reason: outage.text.clone(), elapsed_ns });
-        }
-        let mut output = output(&trial, elapsed_ns);
-        output.received_frames = received;
-        output.effective_duration_ns = input.duration_ns;
-        Ok(Measured::Counted(output))
+        Ok(Measured::Counted(TrialOutput { elapsed_ns, ..searched.output }))
     }
-}
-
-/// A trial as the search sees it.
-fn output(trial: &Trial, elapsed_ns: u64) -> TrialOutput {
-    // Frames that a ring of the DUT refused left the generator: a virtual link has no wire to lose them on.
-    let at_the_dut = matches!(dut_loss(trial), Some(Stage::VnicRing | Stage::Vswitch));
-    let completed_frames =
-        if at_the_dut { trial.offered_frames.max(trial.completed_frames) } else { trial.completed_frames };
-    TrialOutput {
-        intended_frames: trial.intended_frames,
-        offered_frames: trial.offered_frames,
-        completed_frames,
-        received_frames: trial.received_frames.unwrap_or(0),
-        effective_duration_ns: (trial.duration_s * 1e9) as u64,
-        elapsed_ns,
-    }
-}
-
-/// The stage at which the DUT lost frames of this trial, if its verdict says that it did.
-fn dut_loss(trial: &Trial) -> Option<Stage> {
-    let verdict = trial.verdict.as_ref().filter(|verdict| verdict.kind == VerdictKind::DutLimited)?;
-    verdict.stage.or(Some(Stage::Driver))
 }
 
 /// What turns a search's answers into ceilings.
@@ -307,20 +326,15 @@ impl Answers<'_> {
         let plain =
             |kind, evidence: String| Verdict { kind, stage: None, evidence: vec![evidence], advice: Vec::new() };
         match &result.outcome {
-            Outcome::Bounds { upper_fps, .. } => match worst(*upper_fps).and_then(|trial| trial.verdict.clone()) {
-                Some(verdict) => verdict,
-                None => {
-                    plain(VerdictKind::DutLimited, format!("{} lose more than the goal allows", human::fps(*upper_fps)))
-                }
-            },
+            Outcome::Bounds { upper_fps, .. } => {
+                let lost = format!("{} lose more than the goal allows", human::fps(*upper_fps));
+                let judged = worst(*upper_fps).and_then(|trial| located(trial, &lost));
+                judged.unwrap_or_else(|| plain(VerdictKind::DutLimited, lost))
+            }
             Outcome::BelowMin { min_fps, loss_ratio } => {
-                let mut verdict = worst(*min_fps).and_then(|trial| trial.verdict.clone()).unwrap_or_else(|| {
-                    plain(VerdictKind::DutLimited, "the lowest load already misses the goal".to_owned())
-                });
-                verdict
-                    .evidence
-                    .insert(0, format!("loss at {}: {}", human::fps(*min_fps), human::percent(loss_ratio.as_f64())));
-                verdict
+                let lost = format!("loss at {}: {}", human::fps(*min_fps), human::percent(loss_ratio.as_f64()));
+                let judged = worst(*min_fps).and_then(|trial| located(trial, &lost));
+                judged.unwrap_or_else(|| plain(VerdictKind::DutLimited, lost))
             }
             Outcome::AtLeastMax { lower } if outcome == "at_least_max" => plain(
                 VerdictKind::Inconclusive,
@@ -361,6 +375,19 @@ impl Answers<'_> {
         verdict.evidence.insert(0, evidence);
         verdict
     }
+}
+
+/// A trial's verdict as that of the search, which says more in one case: what no counter explains was lost beyond the generator all the
+/// same, since its device sent the frames and its receiver dropped none; only a serious doubt leaves that open.
+fn located(trial: &Trial, lost: &str) -> Option<Verdict> {
+    let mut verdict = trial.verdict.clone()?;
+    let in_doubt = trial.caveats.iter().any(|caveat| caveat.code.is_serious());
+    if verdict.kind == VerdictKind::Inconclusive && verdict.stage.is_none() && !in_doubt {
+        verdict.kind = VerdictKind::DutLimited;
+        verdict.evidence.push("the generator's device sent these frames, and its receiver dropped none".to_owned());
+    }
+    verdict.evidence.insert(0, lost.to_owned());
+    Some(verdict)
 }
 
 /// What ended a search that did not find all answers.

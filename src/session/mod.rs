@@ -5,6 +5,7 @@
 
 mod backends;
 pub mod ceiling;
+pub mod claim;
 mod doubts;
 mod open;
 pub mod options;
@@ -160,7 +161,7 @@ impl Session {
     }
 
     /// What is loaded, as the result file writes it: a number, or a mix's name.
-    fn size_label(&self) -> Value {
+    pub fn size_label(&self) -> Value {
         let label = &self.compiled().frame_size;
         label.parse::<u64>().map_or_else(|_| Value::from(label.as_str()), Value::from)
     }
@@ -174,6 +175,13 @@ impl Session {
     /// The user asked to stop.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Relaxed)
+    }
+
+    /// Adds what follows to an earlier session's result of the same command.
+    pub fn go_on_with(&mut self, before: ResultFile) {
+        let now = std::mem::replace(&mut self.file, before);
+        self.file.ports = now.ports;
+        self.doubt(now.caveats);
     }
 
     /// Adds a trial to the result.

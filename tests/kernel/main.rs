@@ -7,6 +7,7 @@ mod cases_config;
 mod cases_doubts;
 mod cases_links;
 mod cases_run;
+mod cases_search;
 mod cases_streams;
 mod conformance;
 mod control;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
     tests.extend(cases_doubts::tests());
     tests.extend(cases_links::tests());
     tests.extend(cases_run::tests());
+    tests.extend(cases_search::tests());
     tests.extend(cases_streams::tests());
     tests.extend(conformance::tests());
     tests.extend(control::tests());

@@ -9,6 +9,7 @@ pub mod capture_files;
 pub mod frames;
 pub mod harness;
 pub mod inspect;
+pub mod model;
 pub mod netns;
 pub mod profiles;
 pub mod program;

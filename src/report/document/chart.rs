@@ -6,7 +6,7 @@ use super::search::{line_rate, points};
 use crate::{
     human,
     report::{
-        check::{search_trial, trials_behind},
+        check::trials_behind,
         document::point,
         labels,
         result::{Ceiling, Latency, ResultFile, Trial},
@@ -250,7 +250,7 @@ fn load_marks(file: &ResultFile, at: &Ceiling, trials: &[&Trial]) -> Vec<Mark> {
     let same = file.ceilings.iter().filter(|other| other.frame_size == at.frame_size && other.axes == at.axes);
     let mut marks: Vec<Mark> =
         same.filter_map(|one| Some(Mark { x: one.lower_fps? as f64, name: one.goal.name.to_uppercase() })).collect();
-    let counted: Vec<_> = trials.iter().filter_map(|trial| search_trial(trial)).collect();
+    let counted: Vec<_> = trials.iter().filter_map(|trial| trial.as_searched()).collect();
     if let Some(highest) = maximum_forwarding_rate(&counted) {
         marks.push(Mark { x: highest.load_fps as f64, name: "MFR".to_owned() });
     }

@@ -9,7 +9,7 @@ use crate::{
     caveat::Code,
     human,
     report::{
-        check::{search_trial, trials_behind},
+        check::trials_behind,
         labels,
         result::{Ceiling, ResultFile, Trial},
         sentence,
@@ -161,7 +161,7 @@ fn forwarding_table(file: &ResultFile) -> Table {
     ];
     let mut table = Table::new("", columns);
     for ceiling in points(file) {
-        let trials: Vec<_> = trials_behind(file, ceiling).filter_map(search_trial).collect();
+        let trials: Vec<_> = trials_behind(file, ceiling).filter_map(Trial::as_searched).collect();
         let (Some(highest), Some(overload)) =
             (maximum_forwarding_rate(&trials), forwarding_rate_at_maximum_load(&trials))
         else {
