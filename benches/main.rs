@@ -1,7 +1,9 @@
 //! `make bench`: how fast frames are made and sent, beside other tools, on this machine. See `README.md` for what the
 //! claims mean. Arguments choose groups by a part of their name.
 
+mod bare_live;
 mod bare_xsk;
+mod live;
 mod mem;
 mod port;
 mod rounds;
@@ -17,8 +19,15 @@ const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let groups: [(&str, fn(usize) -> Outcome); 3] =
-        [("user-space path", mem::group), ("veth, one core", veth::one_core), ("veth, two cores", veth::two_cores)];
+    let groups: [(&str, fn(usize) -> Outcome); 7] = [
+        ("user-space path", mem::group),
+        ("veth, one core", veth::one_core),
+        ("veth, two cores", veth::two_cores),
+        ("live, one core", live::one_core),
+        ("live, two cores", live::two_cores),
+        ("live, costs", live::costs),
+        ("live, receive", live::receive),
+    ];
     let mut outcomes = Vec::new();
     for (name, group) in groups {
         if wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str())) {

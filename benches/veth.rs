@@ -27,14 +27,15 @@ use crate::{
 };
 
 /// How long a row is measured, once frames flow.
-const RUN: Duration = Duration::from_millis(700);
-const WARM_UP: Duration = Duration::from_millis(200);
+pub const RUN: Duration = Duration::from_millis(700);
+pub const WARM_UP: Duration = Duration::from_millis(200);
 /// How long a tool may take until its first frame.
 const START_WITHIN: Duration = Duration::from_secs(20);
 
 /// The link under test: `g0` sends, `d0` drops.
 pub struct Veth {
-    topology: Topology,
+    /// Its two namespaces.
+    pub topology: Topology,
 }
 
 impl Veth {
@@ -51,7 +52,7 @@ impl Veth {
     }
 
     /// Frames/s of whatever sends meanwhile, after it has started and warmed up.
-    fn rate(&self, mut is_alive: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+    pub fn rate(&self, mut is_alive: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
         let (before, asked) = (self.sent(), Instant::now());
         while self.sent() < before + 1000 {
             is_alive()?;
@@ -144,7 +145,7 @@ impl Drop for Tool {
 }
 
 /// DPDK's testpmd, transmit only on net_af_xdp: the forwarding core is CPU 0, the idle main core CPU 1.
-fn testpmd(veth: &Veth) -> Result<f64, String> {
+pub fn testpmd(veth: &Veth) -> Result<f64, String> {
     veth.tool(
         "dpdk-testpmd",
         &[
