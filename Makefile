@@ -9,7 +9,7 @@ PLIMSOLL := target/release/plimsoll
 # A DUT with real NIC drivers under QEMU, in the generator's namespace: `make lab-vm NIC=e1000e`; `plimsoll lab down` removes it.
 NIC ?= vmxnet3
 
-.PHONY: demo test accept bench lint doc setup build clean-lab lab-vm static
+.PHONY: demo test accept bench lint doc setup build clean-lab lab-vm bench-vm static
 
 demo: setup build
 	scripts/demo.sh $(PLIMSOLL)
@@ -22,7 +22,7 @@ accept: setup build
 
 bench: setup
 	scripts/setup.sh bench
-	$(CARGO) bench --locked
+	$(CARGO) bench --locked --bench throughput
 
 lint:
 	$(CARGO) fmt --check
@@ -42,3 +42,7 @@ static: setup
 
 lab-vm: setup build
 	$(PLIMSOLL) lab up --vm --nic $(NIC)
+
+# Zero-copy against copy mode in the same guest, interleaved.
+bench-vm: setup
+	$(CARGO) bench --locked --bench vm
