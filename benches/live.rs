@@ -9,7 +9,7 @@ use plimsoll::{
     backend::live::LivePort,
     clock,
     engine::{BackendChoice, OpenPort, TrialSpec, TxPort},
-    host::link::Link,
+    host::{link::Link, scheduling::favour_this_thread},
     ids::QueueId,
     profile,
     program::{
@@ -71,6 +71,8 @@ impl Veth {
                         let mut own = CpuSet::new();
                         own.set(cpu);
                         sched_setaffinity(None, &own).expect("the CPU exists");
+                        // As the engine's workers do: on a busy machine anything else would compare priorities.
+                        favour_this_thread().expect("root may favour a thread");
                         let bare = BareLive::open(ifindex);
                         while !stop.load(Relaxed) {
                             bare.send(frames_a_call, batch);
