@@ -27,7 +27,7 @@ const NEAR_OWN_PERCENT: u64 = 80;
 /// A generator that was not held up by the DUT is asked for this share of what it sent at full speed, so that noise in its
 /// own speed does not look like a limit of the DUT.
 const STEADY_PERCENT: u64 = 95;
-/// Up to this share of the generator's own ceiling, a load that was rather not sent than lost was kept back by the host.
+/// Up to this share of what the generator can send, a load that was rather not sent than lost was kept back by the host.
 const EASY_PERCENT: u64 = 50;
 /// So often in a row a trial is repeated for that; then it counts against the load, as RFC 9971 has it.
 const DISTURBED_AT_MOST: u64 = 4;
@@ -108,7 +108,7 @@ impl Session {
         let first_trial = self.file.trials.len();
         let asked_min = options.min.map(|rate| self.highest_load(rate)).transpose()?.flatten();
         let asked = options.max.map(|rate| self.highest_load(rate)).transpose()?.flatten();
-        let mut trials = Trials { session: self, options, axes, follow, own_fps, disturbed: 0 };
+        let mut trials = Trials { session: self, options, axes, follow, can_send_fps: own_fps, disturbed: 0 };
         let max_fps = match asked {
             Some(asked) if asked * 100 <= own_fps * NEAR_OWN_PERCENT => asked,
             asked => trials.flat_out()?.min(asked.unwrap_or(u64::MAX)),
@@ -151,7 +151,8 @@ struct Trials<'a> {
     options: &'a SearchOptions,
     axes: &'a BTreeMap<String, Value>,
     follow: &'a dyn Follow,
-    own_fps: u64,
+    /// What the generator can send, as far as known, frames/s per port.
+    can_send_fps: u64,
     /// Disturbed trials in a row.
     disturbed: u64,
 }
@@ -191,11 +192,10 @@ impl Trials<'_> {
 
     /// The host took the CPU away from a generator that can send this load easily: that says nothing about the load.
     fn disturbance(&mut self, trial: &Trial) -> Option<Caveat> {
-        let is_easy = trial.load_fps.is_some_and(|load| load <= self.own_fps / 100 * EASY_PERCENT);
-        let is_short = trial.completed_frames * 1000 < trial.intended_frames * 999;
+        let is_easy = trial.load_fps.is_some_and(|load| load <= self.can_send_fps / 100 * EASY_PERCENT);
         let unsent = trial.intended_frames.saturating_sub(trial.left_frames());
         let lost = trial.left_frames().saturating_sub(trial.received_frames.unwrap_or(0));
-        if !(is_easy && is_short && unsent > lost) || self.disturbed >= DISTURBED_AT_MOST {
+        if !(is_easy && unsent > lost) || self.disturbed >= DISTURBED_AT_MOST {
             self.disturbed = 0;
             return None;
         }
@@ -223,6 +223,8 @@ impl Trials<'_> {
         let trial = self.run(None, duration_ns)?;
         let ports = self.session.compiled().programs.len().max(1) as u64;
         let sent = per_second(trial.left_frames(), (trial.duration_s * NS_PER_S as f64).round() as u64) / ports;
+        // A DUT that shares a CPU with the generator leaves it less than its own ceiling.
+        self.can_send_fps = self.can_send_fps.min(sent);
         let lost = trial.received_frames.is_some_and(|received| received < trial.left_frames());
         Ok(if lost { sent } else { sent * STEADY_PERCENT / 100 }.max(1))
     }
@@ -236,9 +238,8 @@ impl Measurer for Trials<'_> {
         let trial = self.run(Some(input.load_fps), input.duration_ns)?;
         let elapsed_ns = clock::now().since_ns(begun);
         let Some(searched) = trial.as_searched() else {
-            let outage = trial.caveats.iter().find(|caveat| caveat.code == Code::LinkOutage);
-            let reason =
-                outage.map_or("nobody counted what arrived (the DUT's observer failed)", |caveat| &caveat.text);
+            let cause = trial.caveats.iter().find(|caveat| matches!(caveat.code, Code::LinkOutage | Code::Disturbed));
+            let reason = cause.map_or("nobody counted what arrived (the DUT's observer failed)", |caveat| &caveat.text);
             return Ok(Measured::Discarded { reason: reason.to_owned(), elapsed_ns });
         };
         Ok(Measured::Counted(TrialOutput { elapsed_ns, ..searched.output }))

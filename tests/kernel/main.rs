@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cases_claim;
 mod cases_config;
 mod cases_doubts;
 mod cases_links;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     }
     // One module a line, so that two branches that add one do not meet.
     let mut tests = Vec::new();
+    tests.extend(cases_claim::tests());
     tests.extend(cases_config::tests());
     tests.extend(cases_doubts::tests());
     tests.extend(cases_links::tests());

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::dut::model;
 use crate::support::{
     frames::inside_named,
-    harness::{Test, skip},
+    harness::{Test, needs_an_idle_machine},
     netns::{Options, Topology},
     run::{FORWARD, Plimsoll, SINK},
     traffic::UdpSink,
@@ -60,18 +60,6 @@ fn helper_line(topology: &Topology) -> String {
 
 fn state(plimsoll: &Plimsoll) -> String {
     format!("env XDG_STATE_HOME={}", plimsoll.dir.path().join("state").display())
-}
-
-/// A generator that gets no CPU offers no load: what is measured at a pace needs a machine that does little else.
-fn needs_an_idle_machine() {
-    let load: f64 = std::fs::read_to_string("/proc/loadavg")
-        .ok()
-        .and_then(|text| text.split_whitespace().next()?.parse().ok())
-        .unwrap_or(0.0);
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if load > 2.0 * cpus as f64 {
-        skip("idle", format!("the load average is {load} on {cpus} CPUs"));
-    }
 }
 
 /// Rings with what they serve: more is better up to 256, and worse at 512.

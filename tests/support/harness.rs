@@ -28,6 +28,18 @@ pub fn needs_root() {
     }
 }
 
+/// Skips on an overloaded machine: a generator that gets no CPU offers no load: what is measured at a pace needs a machine that does little else.
+pub fn needs_an_idle_machine() {
+    let load: f64 = std::fs::read_to_string("/proc/loadavg")
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0.0);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if load > 2.0 * cpus as f64 {
+        skip("idle", format!("the load average is {load} on {cpus} CPUs"));
+    }
+}
+
 fn may_skip(need: &str) -> bool {
     std::env::var("PLIMSOLL_MAY_SKIP").map_or(true, |list| list.split(',').any(|entry| entry.trim() == need))
 }
