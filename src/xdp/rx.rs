@@ -36,7 +36,7 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR")
 struct Aligned<T: ?Sized>(T);
 
 /// Most different signature sites of a run.
-pub const MAX_SITES: usize = 32;
+pub const MAX_SITES: usize = 16;
 /// Most paths of a stream whose order is followed (`CLASSES` in the BPF source).
 pub const MAX_ORDER_CLASSES: u64 = 1024;
 

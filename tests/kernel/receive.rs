@@ -7,7 +7,7 @@ use plimsoll::{
     wire::signature::{SignatureKind, SignatureSite, run_tag, stamp},
     xdp::{
         attach::XdpMode,
-        rx::{Receiver, RxConfig, RxSnapshot, RxStream, XdpChoice},
+        rx::{MAX_SITES, Receiver, RxConfig, RxSnapshot, RxStream, XdpChoice},
     },
 };
 
@@ -32,6 +32,7 @@ pub fn tests() -> Vec<Test> {
         nothing_is_left_when_the_receiver_is_dropped,
         forced_native_mode_fails_with_the_kernels_reason,
         every_queue_is_counted,
+        every_one_of_the_most_sites_is_recognised,
         streams_beyond_the_memory_for_windows_are_still_counted,
     ]
 }
@@ -360,4 +361,19 @@ fn streams_beyond_the_memory_for_windows_are_still_counted() {
     assert_eq!((first.frames, first.duplicates, first.latency.is_some()), (1, Some(0), true));
     assert_eq!((last.frames, last.duplicates, last.latency.is_some()), (1, None, false));
     assert_eq!(got.latency.count(), 2);
+}
+
+fn every_one_of_the_most_sites_is_recognised() {
+    let t = Topology::sink(Options::default());
+    let sites: Vec<_> =
+        (0..MAX_SITES as u16).map(|n| SignatureSite { offset: 42 + 16 * n, kind: SignatureKind::Full }).collect();
+    let frames: Vec<_> =
+        sites.iter().map(|site| full(1200, site.offset.into(), TAG, 0, site.offset.into(), 0)).collect();
+    let got = counted(&t, &config(vec![stream(0, &sites, 0)]), XdpChoice::Native, &frames);
+    assert_eq!(got.frames(), MAX_SITES as u64, "{:?}", got.others());
+    let more = SignatureSite { offset: 1200, kind: SignatureKind::Full };
+    let too_many = config(vec![stream(0, &[&sites[..], &[more]].concat(), 0)]);
+    let error =
+        t.generator.enter(|| Receiver::attach(&Link::find("g0").unwrap(), &too_many, XdpChoice::Auto).unwrap_err());
+    assert!(error.to_string().contains("17 different signature positions"), "{error}");
 }
