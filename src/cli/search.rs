@@ -142,7 +142,9 @@ impl Follow for Follower<'_> {
     }
 
     fn search(&self, event: &SearchEvent<'_>) {
-        if let SearchEvent::Discarded { reason, .. } = event {
+        if let SearchEvent::Discarded { reason, .. } = event
+            && self.console.verbosity() > 0
+        {
             self.console.note(&format!("a trial is discarded and repeated: {reason}"));
         }
         if let Some(view) = self.view.borrow_mut().as_mut() {

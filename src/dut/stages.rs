@@ -306,6 +306,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_veths_peer_refused_of_live_frames_counts_once() {
+        let own = delta(
+            "veth",
+            &[
+                (Source::Link, "d0", "", "tx_dropped", 90),
+                (Source::Ethtool, "d0", "", "tx_queue_0_xdp_xmit_errors", 90),
+            ],
+        );
+        assert_eq!(lost(&with_generator(Vec::new(), &own), Stage::VnicRing), 90);
+    }
+
+    #[test]
     fn virtio_totals_and_queues_are_views_of_the_same_frames() {
         let lines = attribute(
             &delta(

@@ -207,7 +207,7 @@ pub(super) const GENERATOR_RULES: &[Rule] = &[
     rule(S::Link, TAP, "tx_dropped", Stage::Vswitch, Loss("tap"), "frames that the program behind the tap did not take"),
     any(S::Link, "rx_otherhost_dropped", Stage::GenRx, Sign), // frames that came back need not carry our address
     any(S::Ethtool, "*xdp_drop*", Stage::GenRx, Sign), // our own counting program takes its frames that way
-    rule(S::Link, VETH, "tx_dropped", Stage::VnicRing, Rest(&["backlog"]), "a veth counts here what its peer, the DUT's port, could not take"),
+    rule(S::Link, VETH, "tx_dropped", Stage::VnicRing, Rest(&["backlog", "ring"]), "a veth counts here what its peer, the DUT's port, could not take"),
     rule(S::Ethtool, VETH, "tx_queue_*_xdp_xmit_errors", Stage::VnicRing, Loss("ring"), "what the ring of the DUT's port could not take"),
     any(S::Link, "tx_dropped", Stage::GenTx, Loss("gen_tx")),
     any(S::Link, "tx_carrier_errors", Stage::GenTx, Loss("gen_carrier")),
