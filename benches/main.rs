@@ -17,9 +17,12 @@ use rounds::Outcome;
 
 const ROUNDS: usize = 5;
 
+/// Measures so many interleaved rounds.
+type Group = fn(usize) -> Outcome;
+
 fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let groups: [(&str, fn(usize) -> Outcome); 7] = [
+    let groups: [(&str, Group); 7] = [
         ("user-space path", mem::group),
         ("veth, one core", veth::one_core),
         ("veth, two cores", veth::two_cores),

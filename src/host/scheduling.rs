@@ -28,10 +28,15 @@ struct SchedAttr {
 }
 
 /// Gives the calling thread the highest ordinary priority and the shortest slice (Linux ≥ 6.12; earlier kernels ignore it).
+/// A thread that somebody gave another policy (`chrt`) keeps it.
 ///
 /// # Errors
 /// Without CAP_SYS_NICE: then pacing is only as good as the machine is idle.
 pub fn favour_this_thread() -> io::Result<()> {
+    // SAFETY: sched_getscheduler takes no pointer; thread 0 is the caller.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        return Ok(());
+    }
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
         policy: libc::SCHED_OTHER as u32,

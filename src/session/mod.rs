@@ -1,7 +1,7 @@
 //! A session owns the ports and the engine: it opens them, runs trials, and closes them so that nothing is left behind.
 //!
 //! One thread, the control plane; workers, control responder and link watch have their own. The order of opening matters and
-//! stands in [`open`]; what a trial is stands in [`trial`]. Text for people leaves through [`Event`]s, never from here.
+//! stands in `open`; what a trial is stands in [`trial`]. Text for people leaves through [`Event`]s, never from here.
 
 mod backends;
 pub mod ceiling;

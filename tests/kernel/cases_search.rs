@@ -155,13 +155,13 @@ fn a_modelled_dut_of_800_kpps_is_found() {
 
 fn a_second_stage_is_the_ceiling_where_it_is_the_slower_one() {
     needs_an_idle_machine();
-    let second = Some(Stage { rate_fps: 30_000, slots: 512 });
-    let model = ModelConfig { second, ..ring(100_000, 1024) };
+    let second = Stage { rate_fps: 30_000, slots: 512 };
+    let model = ModelConfig { second: Some(second), ..ring(100_000, 1024) };
     let dut = ModelDut::new(&model);
     let run = Plimsoll::with_profile(FORWARD)
         .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --max 90kpps --goal ndr"), 60 * SECOND)
         .expect_code(0);
-    close("NDR", bounds(&run, "ndr"), second.expect("set above").ndr_fps(TRIAL_NS));
+    close("NDR", bounds(&run, "ndr"), second.ndr_fps(TRIAL_NS));
     let counters = dut.counters();
     assert!(counters.second_full > 0 && counters.ring_full == 0, "{counters:?}");
 }

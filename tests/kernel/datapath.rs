@@ -207,7 +207,7 @@ fn with_memlock<T>(bytes: Option<u64>, body: impl FnOnce() -> T) -> T {
     struct Restore(Rlimit);
     impl Drop for Restore {
         fn drop(&mut self) {
-            setrlimit(Resource::Memlock, self.0.clone()).expect("the old limit can be set again");
+            setrlimit(Resource::Memlock, self.0).expect("the old limit can be set again");
         }
     }
     let old = getrlimit(Resource::Memlock);

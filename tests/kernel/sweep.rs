@@ -95,9 +95,9 @@ fn the_best_ring_of_a_dut_that_gets_slower_with_large_ones_is_found_and_the_old_
         let at_load: Vec<&Value> = trials.iter().filter(of_ring).collect();
         assert!(!at_load.is_empty(), "ring {slots} at {}", comparison["load_fps"]);
         let truth = rate + slots * 2;
-        let ceiling = outcome.json["ceilings"].as_array().expect("there are ceilings").iter();
-        let ceiling =
-            ceiling.filter(|ceiling| ceiling["axes"]["dut_rx_ring"] == slots).next_back().expect("one for each ring");
+        let ceilings = outcome.json["ceilings"].as_array().expect("there are ceilings");
+        let of_ring = |ceiling: &&Value| ceiling["axes"]["dut_rx_ring"] == slots;
+        let ceiling = ceilings.iter().rfind(of_ring).expect("one for each ring");
         let found = ceiling["throughput_fps"].as_u64().unwrap_or_else(|| panic!("no throughput in {ceiling:#}"));
         assert!(found.abs_diff(truth) * 10 < truth, "ring {slots}: found {found}, true is {truth}: {ceiling:#}");
         assert_eq!(ceiling["verdict"]["stage"], "vnic_ring", "{ceiling:#}");
