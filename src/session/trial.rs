@@ -213,9 +213,9 @@ impl Session {
         let mut total = Second::default();
         for (n, port) in self.ports.iter().enumerate() {
             if let Some(sender) = &port.sender {
-                let counts = sender.counters().total();
-                total.offered_frames += counts.offered_frames;
-                total.completed_frames += counts.completed_frames;
+                let counts = sender.counters();
+                total.offered_frames += counts.total().offered_frames;
+                total.completed_frames += counts.sent_frames();
             }
             if let (Some(receiver), Some(before)) = (&port.receiver, &before.rx[n]) {
                 let now = receiver.totals();
