@@ -1,6 +1,6 @@
 //! The transmit loop over live frames: plan ahead → run the program in the kernel → count.
 //!
-//! Runs in one pinned thread. It asks the pacer for the frames of the next fraction of a millisecond and writes them, with
+//! Runs in one pinned thread. It asks the pacer for the frames of the next few milliseconds and writes them, with
 //! their due times, into the program's ring; a call of a few milliseconds at most sends them when they are due. It fills no
 //! frames. A frame counts as offered and completed when the program has made it, as refused if the driver did not take it.
 
@@ -24,11 +24,12 @@ use crate::{
 use super::tx_worker::{OUTAGE_SLEEP, wait};
 
 /// How far ahead of now frames are planned when paced; longer than a call, so that the ring never runs dry in one.
-const AHEAD_NS: u64 = 500_000;
+const AHEAD_NS: u64 = 5_000_000;
 /// Frames whose times lie closer together than this are due together: it bounds the pacer's work, not the rate.
 const GRAIN_NS: u64 = 1000;
-/// Length of a call that is aimed at, when paced and when not.
-const PACED_CALL_NS: u64 = 250_000;
+/// Length of a call that is aimed at, when paced and when not. Each call makes a page pool; one that ends while the receiver
+/// still holds pages is released by retries on this CPU, so that thousands of short calls a second cost milliseconds at a time.
+const PACED_CALL_NS: u64 = 4_000_000;
 const UNPACED_CALL_NS: u64 = 5_000_000;
 /// What a slot is taken to cost before the first was measured (much, so that the first call is short on any device), and what
 /// it costs at least, ns.
