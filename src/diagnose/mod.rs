@@ -116,7 +116,10 @@ pub fn diagnose(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts, ca
 /// doing. So it is if counters of the DUT explain most of what is missing.
 fn refused(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts) -> Option<Verdict> {
     let (intended, completed) = (counts.intended_frames, counts.completed_frames);
-    if reaches(completed, intended, OFFERED) {
+    let lost = counts.lost_frames().unwrap_or(0);
+    let at_dut: u64 = Stage::ALL.into_iter().filter(|stage| stage.is_dut()).map(|stage| lost_at(moved, stage)).sum();
+    // Where nearly all was sent, only what is more than the loss can have been refused.
+    if completed >= intended || (reaches(completed, intended, OFFERED) && share(at_dut, lost) <= BELIEVABLE) {
         return None;
     }
     let missing = intended.saturating_sub(counts.received_frames.unwrap_or(completed));
@@ -306,6 +309,20 @@ mod tests {
         assert_eq!(judge(sent_and_received(1000, 1000), &noise), None);
         assert_eq!(judge(sent_and_received(1000, 1010), &[]), None);
         assert_eq!(judge(TrialCounts::default(), &[]), None);
+    }
+
+    #[test]
+    fn a_few_refused_frames_are_not_more_than_all_of_the_loss() {
+        let counts = TrialCounts {
+            intended_frames: 500_000,
+            completed_frames: 499_362,
+            received_frames: Some(499_348),
+            ..TrialCounts::default()
+        };
+        let verdict = judge(counts, &[drop_at(Stage::VnicRing, "g0 ethtool tx_queue_0_xdp_xmit_errors", 638)]).unwrap();
+        assert_eq!((verdict.kind, verdict.stage), (VerdictKind::DutLimited, Some(Stage::VnicRing)));
+        assert!(verdict.evidence[0].share.unwrap() <= 1.0, "{verdict:?}");
+        assert!(verdict.summary.contains("652 are missing; 638 were refused"), "{}", verdict.summary);
     }
 
     #[test]
