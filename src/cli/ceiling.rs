@@ -28,7 +28,7 @@ impl Ceiling {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
         let (profile, options) = self.load.read_for_search()?;
         let wanted = self.search.options();
-        let mut follower = Follower::new(console, global.json.as_deref());
+        let mut follower = Follower::new(console, global.json.as_deref())?;
         let stop = super::stop_flag()?;
         let mut session = Session::open(profile, &options, stop, &mut |event| {
             if let Event::Note(text) = event {

@@ -35,7 +35,7 @@ impl Claim {
         if options.sizes.is_empty() {
             options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");
         }
-        let follower = Follower::new(console, global.json.as_deref());
+        let follower = Follower::new(console, global.json.as_deref())?;
         let stop = super::stop_flag()?;
         let mut tell = |event: Event<'_>| {
             if let Event::Note(text) = event {

@@ -31,6 +31,7 @@ impl Run {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
         let (profile, options) = self.load.read()?;
         let saver = global.json.as_deref().map(Saver::new);
+        saver.iter().try_for_each(Saver::prove)?;
         let duration_ns = options.duration_ns.or(profile.duration_ns);
         let count = options.count.or(profile.count);
         let stop = super::stop_flag()?;

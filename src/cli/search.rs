@@ -93,8 +93,12 @@ pub(super) struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    pub(super) fn new(console: &'a Console, json: Option<&Path>) -> Follower<'a> {
-        Follower { console, saver: json.map(Saver::new), title: String::new(), view: RefCell::new(None) }
+    /// # Errors
+    /// The result could not be written: told before anything is sent.
+    pub(super) fn new(console: &'a Console, json: Option<&Path>) -> Result<Follower<'a>> {
+        let saver = json.map(Saver::new);
+        saver.iter().try_for_each(Saver::prove)?;
+        Ok(Follower { console, saver, title: String::new(), view: RefCell::new(None) })
     }
 
     /// The next search's name, such as `64-byte frames`.

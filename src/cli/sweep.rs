@@ -66,7 +66,7 @@ impl Sweep {
         if options.sizes.is_empty() && axis.is_none() {
             options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");
         }
-        let mut follower = Follower::new(console, global.json.as_deref());
+        let mut follower = Follower::new(console, global.json.as_deref())?;
         let stop = super::stop_flag()?;
         let mut file: Option<ResultFile> = None;
         let mut searched = Ok(());

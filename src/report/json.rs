@@ -51,6 +51,26 @@ impl Saver {
         if path.as_os_str() == "-" { Saver::Stdout } else { Saver::File(path.to_owned()) }
     }
 
+    /// Proves before anything is sent that the result can be written where it shall go.
+    ///
+    /// # Errors
+    /// The folder is not there or not writable.
+    pub fn prove(&self) -> Result<()> {
+        let Saver::File(path) = self else { return Ok(()) };
+        let error = |cause: io::Error| {
+            Error::usage("write", path.display().to_string())
+                .os(&cause)
+                .remedy("name a file in a folder that can be written")
+        };
+        match fs::metadata(path) {
+            Ok(_) => OpenOptions::new().write(true).open(path).map(drop).map_err(error),
+            Err(_) => {
+                OpenOptions::new().write(true).create_new(true).open(path).map_err(error)?;
+                fs::remove_file(path).map_err(error)
+            }
+        }
+    }
+
     /// Saves what there is after a trial; standard output waits for [`Saver::finish`].
     ///
     /// # Errors
@@ -116,6 +136,19 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_told_before_anything_is_sent() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let wrong = Saver::new(&dir.path().join("no-such-folder/result.json")).prove().unwrap_err();
+        assert!(wrong.to_string().contains("No such file or directory"), "{wrong}");
+        let file = dir.path().join("result.json");
+        Saver::new(&file).prove().unwrap();
+        assert!(!file.exists(), "the proof leaves nothing");
+        fs::write(&file, "{}").unwrap();
+        Saver::new(&file).prove().unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "{}", "an earlier result stays until there is a new one");
+    }
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<String> =

@@ -108,6 +108,13 @@ impl Session {
         let first_trial = self.file.trials.len();
         let asked_min = options.min.map(|rate| self.highest_load(rate)).transpose()?.flatten();
         let asked = options.max.map(|rate| self.highest_load(rate)).transpose()?.flatten();
+        if let (Some(min), Some(max)) = (asked_min, asked)
+            && min > max
+        {
+            return Err(Error::usage("search", format!("from {} to {}", human::fps(min), human::fps(max)))
+                .because("the lowest load (--min) is above the highest (--max)")
+                .remedy("lower --min or raise --max"));
+        }
         let mut trials = Trials { session: self, options, axes, follow, can_send_fps: own_fps, disturbed: 0 };
         let max_fps = match asked {
             Some(asked) if asked * 100 <= own_fps * NEAR_OWN_PERCENT => asked,

@@ -278,6 +278,11 @@ fn resolve_gateways(
                 tell(Event::Note(format!("{}: {gateway} is at {mac}", config.interface)));
                 Some(mac.0)
             }
+            (None, None, Some(gateway)) => {
+                return Err(Error::usage("resolve", format!("{gateway} on {}", config.interface))
+                    .because("the port has no address to ask from")
+                    .remedy("give the port src_ip, or the gateway's MAC address as dest_mac"));
+            }
             (given, _, _) => given,
         };
     }

@@ -97,7 +97,10 @@ fn c05_a_trial_lasts_as_long_as_asked() {
         .expect_code(0);
     let duration = run.trial(0)["duration_s"].as_f64().expect("a duration");
     assert!((5.9..=6.1).contains(&duration), "{duration}");
-    assert!((29_700..=30_300).contains(&run.count("completed_frames")), "{}", run.text());
+    // A host that takes the CPU away for milliseconds makes debt, which is forgiven; then the report has to say so.
+    let said = run.caveats().iter().any(|code| code == "pacing_forgiven");
+    let least = if said { 28_500 } else { 29_700 };
+    assert!((least..=30_300).contains(&run.count("completed_frames")), "{}", run.text());
 }
 
 fn c05_more_than_possible_is_said_and_not_called_loss() {

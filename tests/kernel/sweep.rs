@@ -75,7 +75,8 @@ fn the_best_ring_of_a_dut_that_gets_slower_with_large_ones_is_found_and_the_old_
         "{FORWARD}dut: {{observe: 'command:{line}', interface: d0, set_ring: '{line} {{ring}}'}}\nframe_size: 128\n"
     );
     let plimsoll = Plimsoll::with_profile(&profile);
-    let arguments = "sweep PROFILE --dut-rx-rings 64,128,256,512 --max 40kpps --goal my=1% --trial 500ms --width 5%";
+    let arguments =
+        "sweep PROFILE --dut-rx-rings 64,128,256,512 --max 40kpps --goal my=1% --trial 500ms --repeat 5 --width 5%";
     let begun = Instant::now();
     let running = topology.generator.spawn(&format!("{} {}", state(&plimsoll), plimsoll.line(arguments)));
     let outcome = plimsoll.outcome(running, begun, Duration::from_secs(240)).expect_code(0);
