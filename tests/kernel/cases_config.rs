@@ -82,7 +82,9 @@ fn x2_a_rename_while_running_is_survived() {
     std::thread::sleep(Duration::from_secs(2));
     topology.generator.sh("ip link set g0 name gx");
     let run = plimsoll.outcome(running, started, LIMIT).expect_code(0);
-    assert!((3990..=4010).contains(&run.count("received_frames")), "{}", run.text());
+    // A host that takes the CPU away makes debt that is forgiven, and said.
+    let least = if run.was_disturbed() { 3_800 } else { 3_990 };
+    assert!((least..=4010).contains(&run.count("received_frames")), "{}", run.text());
 }
 
 fn a_trex_configuration_runs_as_it_is() {

@@ -48,6 +48,23 @@ impl Outcome {
         self
     }
 
+    /// Whether the report says that the host took the CPU from the generator in some trial.
+    pub fn was_disturbed(&self) -> bool {
+        let trials = self.json["trials"].as_array().cloned().unwrap_or_default();
+        let codes = |trial: &Value| trial["caveats"].as_array().cloned().unwrap_or_default();
+        trials.iter().flat_map(codes).any(|caveat| caveat["code"] == "disturbed" || caveat["code"] == "pacing_forgiven")
+    }
+
+    /// Skips the test as one for an idle machine if the search found no verdict (exit code 4) and says that the host
+    /// disturbed its trials; any other end is for the test to judge.
+    #[track_caller]
+    pub fn unless_disturbed(self) -> Outcome {
+        if self.code == Some(4) && self.was_disturbed() {
+            super::harness::skip("idle", "the host took the CPU from the generator, and the search says so");
+        }
+        self
+    }
+
     /// The n-th trial of the result file.
     #[track_caller]
     pub fn trial(&self, n: usize) -> &Value {
