@@ -7,8 +7,7 @@ use std::sync::{
 
 use plimsoll::{
     backend::live::LivePort,
-    clock,
-    engine::{BackendChoice, OpenPort, TrialSpec, TxPort},
+    engine::{BackendChoice, OpenPort, TxPort},
     host::{link::Link, scheduling::favour_this_thread},
     ids::QueueId,
     profile,
@@ -28,7 +27,7 @@ use crate::{
         bpf,
         program::{FIVE, program, udp_stream},
     },
-    veth::{RUN, Veth, WARM_UP, testpmd},
+    veth::{Veth, testpmd},
 };
 
 /// A load nobody reaches: paced, in calls of a fraction of a millisecond, yet as fast as that goes.
@@ -37,6 +36,7 @@ const UNREACHABLE_FPS: u64 = 50_000_000;
 impl Veth {
     /// Our engine on live frames, one worker per queue.
     fn live(&self, program: &Arc<TxProgram>, queues: u32, load_fps: Option<u64>) -> Result<f64, String> {
+        let stop = Arc::new(AtomicBool::new(false));
         let open = || {
             let link = Link::find("g0")?;
             let port = OpenPort {
@@ -48,15 +48,10 @@ impl Veth {
                 program: program.clone(),
                 mtu: 1500,
             };
-            TxPort::open(port, Arc::default())
+            TxPort::open(port, stop.clone())
         };
         let mut port = self.topology.generator.enter(open).map_err(|error| error.to_string())?;
-        let duration_ns = (WARM_UP + RUN).as_nanos() as u64 + 500_000_000;
-        let spec = TrialSpec { load_fps, duration_ns, count: None, start: clock::now() };
-        port.start(spec).map_err(|error| error.to_string())?;
-        let rate = self.rate(|| Ok(()));
-        let report = port.finish().map_err(|error| error.to_string())?;
-        report.error().map_or(rate, |error| Err(error.to_string()))
+        self.measure(&mut port, load_fps, &stop)
     }
 
     /// The bare redirect on CPUs 0 up to `cpus`.

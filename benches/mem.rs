@@ -1,6 +1,8 @@
 //! The whole user-space path (program, slots, pacing) in memory, beside a plain loop that copies the same template into the
 //! same slots.
 
+use std::sync::Arc;
+
 use std::{hint::black_box, time::Instant};
 
 use plimsoll::{
@@ -36,7 +38,9 @@ pub fn group(rounds: usize) -> Outcome {
         }
         Ok(frames as f64 / start.elapsed().as_secs_f64())
     };
-    let whole = |load| move || port::run(&mut port::open(BackendChoice::Mem(MemSink::counting()), 0, 1)?, load, RUN_NS);
+    let whole = |load| {
+        move || port::run(&mut port::open(BackendChoice::Mem(MemSink::counting()), 0, 1, Arc::default())?, load, RUN_NS)
+    };
     let rows = vec![
         Row::new("plain copy", plain),
         Row::new("mem, max", whole(None)),

@@ -1,6 +1,6 @@
 //! What our own rows send: the default stream, through the same engine as `plimsoll run`.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use plimsoll::{
     clock,
@@ -23,7 +23,7 @@ pub fn default_program() -> Arc<TxProgram> {
 }
 
 /// Opens a port with one worker per queue, the n-th on the n-th CPU.
-pub fn open(backend: BackendChoice, ifindex: u32, queues: u32) -> Result<TxPort, String> {
+pub fn open(backend: BackendChoice, ifindex: u32, queues: u32, stop: Arc<AtomicBool>) -> Result<TxPort, String> {
     let port = OpenPort {
         ifname: "g0".into(),
         ifindex,
@@ -33,7 +33,7 @@ pub fn open(backend: BackendChoice, ifindex: u32, queues: u32) -> Result<TxPort,
         program: default_program(),
         mtu: 1500,
     };
-    TxPort::open(port, Arc::default()).map_err(|error| error.to_string())
+    TxPort::open(port, stop).map_err(|error| error.to_string())
 }
 
 /// One trial; frames completed per second of sending.

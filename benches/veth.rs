@@ -12,8 +12,11 @@ use std::{
 };
 
 use plimsoll::{
-    engine::{BackendChoice, TrialSpec},
-    host::link::Link,
+    engine::{BackendChoice, TrialSpec, TxPort},
+    host::{
+        link::{self, Link},
+        scheduling::favour_this_thread,
+    },
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -27,10 +30,13 @@ use crate::{
 };
 
 /// How long a row is measured, once frames flow.
-pub const RUN: Duration = Duration::from_millis(700);
-pub const WARM_UP: Duration = Duration::from_millis(200);
+const RUN: Duration = Duration::from_millis(700);
+const WARM_UP: Duration = Duration::from_millis(200);
 /// How long a tool may take until its first frame.
 const START_WITHIN: Duration = Duration::from_secs(20);
+
+/// Longer than any row is measured.
+const LONGEST_NS: u64 = 60_000_000_000;
 
 /// The link under test: `g0` sends, `d0` drops.
 pub struct Veth {
@@ -47,37 +53,28 @@ impl Veth {
         Veth { topology }
     }
 
-    fn sent(&self) -> u64 {
-        self.topology.generator.counter("g0", "tx_packets")
-    }
-
-    /// Frames/s of whatever sends meanwhile, after it has started and warmed up.
-    pub fn rate(&self, mut is_alive: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
-        let (before, asked) = (self.sent(), Instant::now());
-        while self.sent() < before + 1000 {
-            is_alive()?;
-            if asked.elapsed() > START_WITHIN {
-                return Err(format!("sent nothing within {START_WITHIN:?}"));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::thread::sleep(WARM_UP);
-        let (from, start) = (self.sent(), Instant::now());
-        std::thread::sleep(RUN);
-        let (to, took) = (self.sent(), start.elapsed());
-        Ok((to - from) as f64 / took.as_secs_f64())
+    /// Frames/s of whatever sends meanwhile, after it has started and warmed up. Reads the counter by netlink on a favoured thread:
+    /// where senders fill every CPU, a child process would get its turn only after they have ended.
+    pub fn rate(&self, is_alive: impl FnMut() -> Result<(), String> + Send) -> Result<f64, String> {
+        self.topology.generator.enter(|| rate_here(is_alive))
     }
 
     /// Our engine as fast as possible, one worker per queue.
     pub fn engine(&self, backend: &BackendChoice, queues: u32) -> Result<f64, String> {
+        let stop = Arc::new(AtomicBool::new(false));
         let mut port = self.topology.generator.enter(|| {
             let link = Link::find("g0").map_err(|error| error.to_string())?;
-            port::open(backend.clone(), link.index, queues)
+            port::open(backend.clone(), link.index, queues, stop.clone())
         })?;
-        let duration_ns = (WARM_UP + RUN).as_nanos() as u64 + 500_000_000;
-        let spec = TrialSpec { load_fps: None, duration_ns, count: None, start: plimsoll::clock::now() };
+        self.measure(&mut port, None, &stop)
+    }
+
+    /// The rate of a port that sends until it was measured.
+    pub fn measure(&self, port: &mut TxPort, load_fps: Option<u64>, stop: &AtomicBool) -> Result<f64, String> {
+        let spec = TrialSpec { load_fps, duration_ns: LONGEST_NS, count: None, start: plimsoll::clock::now() };
         port.start(spec).map_err(|error| error.to_string())?;
         let rate = self.rate(|| Ok(()));
+        stop.store(true, Relaxed);
         let report = port.finish().map_err(|error| error.to_string())?;
         report.error().map_or(rate, |error| Err(error.to_string()))
     }
@@ -132,6 +129,26 @@ impl Veth {
         self.topology.generator.sh("ip link set g0 xdp off; ip link set g0 up");
         rate
     }
+}
+
+/// [`Veth::rate`] in the sender's namespace.
+fn rate_here(mut is_alive: impl FnMut() -> Result<(), String>) -> Result<f64, String> {
+    favour_this_thread().map_err(|error| error.to_string())?;
+    let index = Link::find("g0").map_err(|error| error.to_string())?.index;
+    let sent = || link::stats(index).map(|stats| stats.tx_packets).map_err(|error| error.to_string());
+    let (before, asked) = (sent()?, Instant::now());
+    while sent()? < before + 1000 {
+        is_alive()?;
+        if asked.elapsed() > START_WITHIN {
+            return Err(format!("sent nothing within {START_WITHIN:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(WARM_UP);
+    let (start, from) = (Instant::now(), sent()?);
+    std::thread::sleep(RUN);
+    let (end, to) = (Instant::now(), sent()?);
+    Ok((to - from) as f64 / (end - start).as_secs_f64())
 }
 
 /// A tool that ends with the measurement.
