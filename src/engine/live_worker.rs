@@ -30,14 +30,14 @@ const GRAIN_NS: u64 = 1000;
 /// Length of a call that is aimed at, when paced and when not. Each call makes a page pool; one that ends while the receiver
 /// still holds pages is released by retries on this CPU, so that thousands of short calls a second cost milliseconds at a time.
 const PACED_CALL_NS: u64 = 4_000_000;
-const UNPACED_CALL_NS: u64 = 5_000_000;
+const UNPACED_CALL_NS: u64 = 10_000_000;
 /// What a slot is taken to cost before the first was measured (much, so that the first call is short on any device), and what
 /// it costs at least, ns.
 const FIRST_SLOT_NS: u64 = 5000;
 const LEAST_SLOT_NS: u64 = 50;
 /// Slots between two turns of the CPU's other work (and flushes to the driver): few where frames are far apart, so that a
 /// frame does not wait long for its flush.
-const BATCH: u32 = 64;
+const BATCH: u32 = 128;
 const SPARSE_BATCH: u32 = 16;
 /// Up to this load of one worker, frames/s, the batches are small.
 const SPARSE_FPS: u64 = 2_000_000;

@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub(super) filled: AtomicU64,
     /// The program's last look at CLOCK_MONOTONIC, ns.
     pub(super) now_ns: AtomicU64,
-    /// Nothing is sent from here on, ns (looked at whenever the clock is read, at least once per 16 frames).
+    /// Nothing is sent from here on, ns (looked at whenever the clock is read, at least once per 64 frames).
     pub(super) end_ns: AtomicU64,
     /// Mask of ring positions: all of the ring, or 0 while every entry says the same (first stream, at once), so that sending
     /// as fast as possible does not walk 32 KiB through the cache (measured: 2 % of the rate).

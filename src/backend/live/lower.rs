@@ -19,6 +19,9 @@ pub(super) const XDP_DROP: i32 = 1;
 pub(super) const XDP_PASS: i32 = 2;
 pub(super) const XDP_TX: i32 = 3;
 
+/// Frames between two looks at the clock at most; a power of two. A look drains the CPU's pipeline: once in 16 frames costs 1–3 % more.
+pub(super) const CLOCK_EVERY: i32 = 64;
+
 /// Stack slot of the context. Field values lie below.
 pub(super) const CONTEXT_SLOT: i16 = -8;
 
@@ -58,8 +61,8 @@ pub(super) fn lower(program: &TxProgram, layout: &Layout, maps: MapFds) -> Vec<I
 
 /// Drops the slot unless a frame is due; else takes its ring entry and falls through with its number in R7.
 ///
-/// The clock is read when the entry lies beyond the last reading, and once in 16 frames anyway, at a place that moves
-/// through the 16 so that no stream of a periodic mix is always or never stamped. Whenever it is read, the frame is stamped.
+/// The clock is read when the entry lies beyond the last reading, and once in [`CLOCK_EVERY`] frames anyway, at a place that moves
+/// through them so that no stream of a periodic mix is always or never stamped. Whenever it is read, the frame is stamped.
 fn gate(asm: &mut Asm, maps: MapFds) {
     let (idle, clock, go) = (asm.label(), asm.label(), asm.label());
     asm.store(Width::Double, FP, CONTEXT_SLOT, R1);
@@ -78,10 +81,10 @@ fn gate(asm: &mut Asm, maps: MapFds) {
     asm.load(Width::Double, R1, R8, NOW_NS);
     asm.jump_if(R6, If::Gt, R1, clock);
     asm.mov(R1, R7);
-    asm.alu(Alu::Rsh, R1, 4);
+    asm.alu(Alu::Rsh, R1, CLOCK_EVERY.ilog2() as i32);
     asm.alu(Alu::Xor, R1, R7);
-    asm.alu(Alu::And, R1, 15);
-    asm.jump_if(R1, If::Ne, 15, go);
+    asm.alu(Alu::And, R1, CLOCK_EVERY - 1);
+    asm.jump_if(R1, If::Ne, CLOCK_EVERY - 1, go);
 
     asm.bind(clock);
     asm.call(Helper::KtimeGetNs);
