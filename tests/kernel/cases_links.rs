@@ -239,6 +239,14 @@ fn processes(netns: &Netns) -> String {
     netns.sh(&format!("ip netns pids {} | grep -vx $$ | xargs -r ps -o comm= -p | grep plimsoll || true", netns.name()))
 }
 
+/// Our BPF programs in the kernel. One that a process held in a namespace of its own has no name to be found by but this.
+fn our_bpf_programs() -> usize {
+    let name = |program: &libbpf_rs::query::ProgramInfo| program.name.to_string_lossy().into_owned();
+    libbpf_rs::query::ProgInfoIter::default()
+        .filter(|program| name(program).starts_with("plimsoll") || name(program).starts_with("live_xmit"))
+        .count()
+}
+
 fn twenty_kills_under_load_leave_nothing_behind() {
     let topology = Topology::forward(Options { queues: 2, ..Options::default() });
     topology.dut.sh("ethtool -K d0 gro on");
@@ -246,7 +254,8 @@ fn twenty_kills_under_load_leave_nothing_behind() {
         let output = std::process::Command::new("ip").args(["netns", "list"]).output().expect("ip runs");
         String::from_utf8_lossy(&output.stdout).lines().filter(|name| name.contains("plimsoll")).count()
     };
-    let (log, namespaces_before) = (kernel_log(), namespaces());
+    let (log, namespaces_before, programs_before) = (kernel_log(), namespaces(), our_bpf_programs());
+    let mut most_programs = 0;
     for round in 0..20_u64 {
         let backend = ["auto", "live", "xsk-copy", "packet"][round as usize % 4];
         let plimsoll = Plimsoll::with_profile(FORWARD);
@@ -256,14 +265,17 @@ fn twenty_kills_under_load_leave_nothing_behind() {
         wait_until("frames leave", || topology.generator.counter("g0", "tx_packets") > before + 1000);
         // A random moment is what the case is about; the seed is the round.
         std::thread::sleep(Duration::from_millis(round * 7919 % 300));
+        most_programs = most_programs.max(our_bpf_programs());
         running.signal(Signal::KILL);
         drop(running);
+        wait_until("no BPF program of the run is left", || our_bpf_programs() == programs_before);
         for port in ["g0", "g1"] {
             wait_until("the XDP program is gone", || topology.generator.xdp_program(port).is_none());
             wait_until("nobody wants promiscuous mode", || !topology.generator.is_promiscuous(port));
         }
         assert_eq!(processes(&topology.generator), "", "round {round}, {backend}");
     }
+    assert!(most_programs > programs_before, "a run's programs are seen at all");
     assert_eq!(namespaces(), namespaces_before, "a network namespace is left");
     Plimsoll::with_profile(FORWARD)
         .run(&topology.generator, "run PROFILE --rate 1000pps --count 200", LIMIT)
