@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
 use super::{
-    ReadFile, beside,
+    ReadFile, beside, keys,
     node::{Kind, Node, Source},
 };
 use crate::{
@@ -65,18 +65,12 @@ pub struct Rewrite {
 pub(super) fn read(source: &Source<'_>, node: &Node, read: ReadFile<'_>) -> Result<CaptureConfig> {
     let (file, timing, passes, rewrite) = match &node.kind {
         Kind::Map(_) => {
-            let mut map = source.section(node, "pcap")?;
-            let keys = (
-                map.require(&["file"])?,
-                map.take(&["timing"])?,
-                map.take(&["passes", "loop"])?,
-                map.take(&["rewrite"])?,
-            );
-            map.finish()?;
-            keys
+            let map = source.section(node, "pcap", keys::PCAP)?;
+            (map.require("file")?, map.take("timing")?, map.take("passes")?, map.take("rewrite")?)
         }
         _ => (node, None, None, None),
     };
+    let rewrite = read_rewrite(source, rewrite)?;
     let path = beside(source.file, source.text(file, "the name of a capture file")?);
     let name = path.display().to_string();
     let bytes = read(&path).map_err(|error| source.fail(file.at, format!("cannot read {name}: {error}")))?;
@@ -104,7 +98,7 @@ pub(super) fn read(source: &Source<'_>, node: &Node, read: ReadFile<'_>) -> Resu
             Some(node) => source.integer(node, "a number of passes", 0, 1 << 32)?,
             None => u64::from(recorded),
         },
-        rewrite: read_rewrite(source, rewrite)?,
+        rewrite,
     })
 }
 
@@ -128,19 +122,19 @@ fn read_rewrite(source: &Source<'_>, node: Option<&Node>) -> Result<Rewrite> {
         _ => source.parse_as::<Mac>(node, "keep, port or a MAC address").map(|mac| RewriteMac::To(mac.0)),
     };
     let ip = |node: &Node| source.parse_as::<IpAddr>(node, "an IP address");
-    let mut map = source.section(node, "rewrite")?;
-    if let Some(node) = map.take(&["src_mac"])? {
+    let map = source.section(node, "rewrite", keys::REWRITE)?;
+    if let Some(node) = map.take("src_mac")? {
         rewrite.src_mac = mac(node)?;
     }
-    if let Some(node) = map.take(&["dst_mac", "dest_mac"])? {
+    if let Some(node) = map.take("dst_mac")? {
         rewrite.dst_mac = mac(node)?;
     }
-    rewrite.src_ip = map.take(&["src_ip"])?.map(ip).transpose()?;
-    rewrite.dst_ip = map.take(&["dst_ip"])?.map(ip).transpose()?;
-    if let Some(node) = map.take(&["checksums"])? {
+    rewrite.src_ip = map.take("src_ip")?.map(ip).transpose()?;
+    rewrite.dst_ip = map.take("dst_ip")?.map(ip).transpose()?;
+    if let Some(node) = map.take("checksums")? {
         rewrite.checksums = source.boolean(node, "checksums")?;
     }
-    if let Some(node) = map.take(&["map"])? {
+    if let Some(node) = map.take("map")? {
         let Kind::Map(entries) = &node.kind else {
             return Err(source.fail(node.at, "map is a mapping of old addresses to new ones"));
         };
@@ -153,7 +147,6 @@ fn read_rewrite(source: &Source<'_>, node: Option<&Node>) -> Result<Rewrite> {
             rewrite.map.insert(from, to);
         }
     }
-    map.finish()?;
     Ok(rewrite)
 }
 

@@ -4,6 +4,7 @@
 //! capture files). Knows nothing of NICs: MAC addresses, MTU and link speed come in when the program is compiled.
 
 pub mod capture;
+mod keys;
 mod node;
 mod ports;
 mod read;

@@ -1,4 +1,4 @@
-//! A YAML document as a tree whose every node knows its line and column, and a reader that reports unknown keys.
+//! A YAML document as a tree whose every node knows its line and column, and a reader that refuses unknown keys.
 //!
 //! Pure; any thread. `serde-saphyr` parses, finds duplicate keys and bounds depth, nodes and aliases. Scalars keep the text as
 //! it was written, because `1e10` may be hexadecimal bytes and `02:00:00:00:00:01` a MAC address: what a scalar means is for
@@ -12,6 +12,7 @@ use serde::{
 };
 use serde_saphyr::{Budget, Location, Options, Spanned};
 
+use super::keys::Key;
 use crate::error::{Error, Result};
 
 /// Longest profile, in bytes.
@@ -204,11 +205,12 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The node as a mapping whose keys are read one by one; `name` says what it is ("port", "stream").
+    /// The node as a mapping of these keys (each with its synonyms); `name` says what it is ("port", "stream").
     ///
     /// # Errors
-    /// Not a mapping.
-    pub fn section<'n>(&self, node: &'n Node, name: &'static str) -> Result<Section<'n>>
+    /// Not a mapping, or a key that is none of these, with the nearest valid one: told before anything that its value would
+    /// have been needed for. Keys that begin with `x-` are the user's own (for anchors).
+    pub fn section<'n>(&self, node: &'n Node, name: &'static str, keys: &'n [Key]) -> Result<Section<'n>>
     where
         'a: 'n,
     {
@@ -221,7 +223,13 @@ impl<'a> Source<'a> {
                 );
             }
         };
-        Ok(Section { source: *self, name, at: node.at, entries, known: Vec::new() })
+        let is_unknown = |key: &str| !key.starts_with("x-") && !keys.iter().any(|names| names.contains(&key));
+        if let Some((key, at, _)) = entries.iter().find(|(key, ..)| is_unknown(key)) {
+            let mut valid = keys.concat();
+            valid.sort_unstable();
+            return Err(self.fail(*at, format!("unknown key `{key}` in this {name}")).remedy(suggest(key, &valid)));
+        }
+        Ok(Section { source: *self, name, at: node.at, entries, keys })
     }
 
     /// The scalar's text.
@@ -306,22 +314,25 @@ impl Kind {
     }
 }
 
-/// A mapping being read. Every key that is asked for becomes a valid key; [`Section::finish`] reports all others.
+/// A mapping all of whose keys are valid.
 pub(super) struct Section<'n> {
-    pub source: Source<'n>,
-    pub name: &'static str,
+    source: Source<'n>,
+    name: &'static str,
     pub at: At,
     entries: &'n [(String, At, Node)],
-    known: Vec<&'static str>,
+    keys: &'n [Key],
 }
 
 impl<'n> Section<'n> {
-    /// The value under the first of these names (the others are its synonyms).
+    /// The value under this key or one of its synonyms.
     ///
     /// # Errors
     /// Two synonyms at once.
-    pub fn take(&mut self, names: &[&'static str]) -> Result<Option<&'n Node>> {
-        self.known.extend_from_slice(names);
+    ///
+    /// # Panics
+    /// A key that the section was not opened with.
+    pub fn take(&self, name: &str) -> Result<Option<&'n Node>> {
+        let names = self.keys.iter().find(|names| names[0] == name).expect("a section is asked for its own keys");
         let mut found = self.entries.iter().filter(|(key, ..)| names.contains(&key.as_str()));
         let Some((first, _, node)) = found.next() else { return Ok(None) };
         if let Some((second, at, _)) = found.next() {
@@ -334,27 +345,8 @@ impl<'n> Section<'n> {
     ///
     /// # Errors
     /// It is not.
-    pub fn require(&mut self, names: &[&'static str]) -> Result<&'n Node> {
-        let (name, at) = (self.name, self.at);
-        self.take(names)?.ok_or_else(|| self.source.fail(at, format!("this {name} has no `{}`", names[0])))
-    }
-
-    /// Keys that are understood and do not matter here.
-    pub fn ignore(&mut self, names: &[&'static str]) {
-        self.known.extend_from_slice(names);
-    }
-
-    /// Ends the section.
-    ///
-    /// # Errors
-    /// A key that nobody asked for, with the nearest valid one. Keys that begin with `x-` are the user's own (for anchors).
-    pub fn finish(mut self) -> Result<()> {
-        let is_unknown = |key: &str| !key.starts_with("x-") && !self.known.contains(&key);
-        let Some((key, at, _)) = self.entries.iter().find(|(key, ..)| is_unknown(key)) else { return Ok(()) };
-        let failed = self.source.fail(*at, format!("unknown key `{key}` in this {}", self.name));
-        self.known.sort_unstable();
-        self.known.dedup();
-        Err(failed.remedy(suggest(key, &self.known)))
+    pub fn require(&self, name: &str) -> Result<&'n Node> {
+        self.take(name)?.ok_or_else(|| self.source.fail(self.at, format!("this {} has no `{name}`", self.name)))
     }
 }
 
@@ -418,7 +410,7 @@ mod tests {
     #[test]
     fn an_endless_key_is_cut_in_the_message() {
         let root = SOURCE.parse(&format!("? {}\n: 1\n", "k".repeat(1 << 20))).unwrap();
-        let error = SOURCE.section(&root, "port").unwrap().finish().unwrap_err().to_string();
+        let error = SOURCE.section(&root, "port", &[]).err().unwrap().to_string();
         assert!(error.len() < 500 && error.contains('…'), "{} bytes", error.len());
     }
 
@@ -436,10 +428,7 @@ mod tests {
     #[test]
     fn an_unknown_key_names_the_nearest_valid_one() {
         let root = SOURCE.parse("interface: g0\nsrc_pi: 1\n").unwrap();
-        let mut section = SOURCE.section(&root, "port").unwrap();
-        section.take(&["interface"]).unwrap();
-        section.take(&["src_ip", "ip"]).unwrap();
-        let error = section.finish().unwrap_err().to_string();
+        let error = SOURCE.section(&root, "port", &[&["interface"], &["src_ip", "ip"]]).err().unwrap().to_string();
         assert_eq!(error, "cannot read f.yaml:2:1: unknown key `src_pi` in this port: did you mean `src_ip`?");
     }
 }

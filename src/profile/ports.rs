@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::{
-    PortConfig, VlanTag,
+    PortConfig, VlanTag, keys,
     node::{Kind, Node, Section, Source, parse_integer},
 };
 use crate::{
@@ -16,14 +16,13 @@ use crate::{
 
 /// Reads one entry of `ports:`.
 pub(super) fn port(source: &Source<'_>, node: &Node) -> Result<PortConfig> {
-    let mut map = source.section(node, "port")?;
-    let interface = map.require(&["interface", "iface", "name"])?;
+    let map = source.section(node, "port", keys::PORT)?;
+    let interface = map.require("interface")?;
     let mut port = interface_port(source, interface)?;
-    addresses(source, &mut map, &mut port)?;
-    if let Some(node) = map.take(&["link_speed", "speed"])? {
+    addresses(source, &map, &mut port)?;
+    if let Some(node) = map.take("link_speed")? {
         port.link_bps = Some(link_bps(source, node)?);
     }
-    map.finish()?;
     Ok(port)
 }
 
@@ -66,8 +65,8 @@ fn is_pci_address(text: &str) -> bool {
 }
 
 /// The keys that profiles and TRex's `port_info` share.
-pub(super) fn addresses(source: &Source<'_>, map: &mut Section<'_>, port: &mut PortConfig) -> Result<()> {
-    if let Some(node) = map.take(&["src_ip", "ip"])? {
+pub(super) fn addresses(source: &Source<'_>, map: &Section<'_>, port: &mut PortConfig) -> Result<()> {
+    if let Some(node) = map.take("src_ip")? {
         let text = source.text(node, "an IP address")?;
         let (ip, prefix) = match text.split_once('/') {
             Some((ip, prefix)) => (ip, Some(prefix)),
@@ -77,14 +76,14 @@ pub(super) fn addresses(source: &Source<'_>, map: &mut Section<'_>, port: &mut P
         port.prefix_len = prefix.map(|prefix| prefix_len(source, node, prefix, ip)).transpose()?;
         port.src_ip = Some(ip);
     }
-    if let Some(node) = map.take(&["mask", "netmask"])? {
+    if let Some(node) = map.take("mask")? {
         let Some(ip) = port.src_ip else { return Err(source.fail(node.at, "a mask without `src_ip`")) };
         if port.prefix_len.is_some() {
             return Err(source.fail(node.at, "`mask` and the /prefix of `src_ip` say the same thing twice"));
         }
         port.prefix_len = Some(prefix_len(source, node, source.text(node, "a network mask")?, ip)?);
     }
-    if let Some(node) = map.take(&["default_gw", "gateway"])? {
+    if let Some(node) = map.take("default_gw")? {
         let gateway = address(source, node, source.text(node, "an IP address")?)?;
         if port.src_ip.is_some_and(|ip| ip.is_ipv4() != gateway.is_ipv4()) {
             return Err(source.fail(node.at, "`src_ip` and `default_gw` are of different families"));
@@ -96,17 +95,17 @@ pub(super) fn addresses(source: &Source<'_>, map: &mut Section<'_>, port: &mut P
         }
         port.default_gw = Some(gateway);
     }
-    if let Some(node) = map.take(&["dest_mac", "dst_mac"])? {
+    if let Some(node) = map.take("dest_mac")? {
         port.dest_mac = Some(mac(source, node)?);
     }
-    if let Some(node) = map.take(&["src_mac"])? {
+    if let Some(node) = map.take("src_mac")? {
         let address = mac(source, node)?;
         if address[0] & 1 == 1 {
             return Err(source.fail(node.at, "a source MAC cannot be a group address (its first byte is odd)"));
         }
         port.src_mac = Some(address);
     }
-    if let Some(node) = map.take(&["vlan", "vlans"])? {
+    if let Some(node) = map.take("vlan")? {
         let items = source.items(node);
         if items.len() > 2 {
             return Err(source.fail(node.at, "at most two VLAN tags"));
@@ -159,15 +158,14 @@ fn vlan_tag(source: &Source<'_>, node: &Node, is_outer: bool) -> Result<VlanTag>
     if !matches!(node.kind, Kind::Map(_)) {
         return Ok(VlanTag { tpid, id: id(node)?, pcp: 0 });
     }
-    let mut map = source.section(node, "VLAN tag")?;
-    let mut tag = VlanTag { tpid, id: id(map.require(&["id", "vid"])?)?, pcp: 0 };
-    if let Some(node) = map.take(&["pcp", "priority"])? {
+    let map = source.section(node, "VLAN tag", keys::VLAN_TAG)?;
+    let mut tag = VlanTag { tpid, id: id(map.require("id")?)?, pcp: 0 };
+    if let Some(node) = map.take("pcp")? {
         tag.pcp = source.integer(node, "a priority", 0, 7)? as u8;
     }
-    if let Some(node) = map.take(&["tpid"])? {
+    if let Some(node) = map.take("tpid")? {
         tag.tpid = source.integer(node, "a TPID", 0, 0xFFFF)? as u16;
     }
-    map.finish()?;
     Ok(tag)
 }
 

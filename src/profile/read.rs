@@ -1,9 +1,9 @@
 //! Reads a profile from its YAML tree: ports, the DUT, the run's defaults; streams are read in `streams`.
 //!
-//! Pure. Each key is asked for once; what nobody asked for is an error with the nearest valid key.
+//! Pure. Which keys a mapping may have is in `keys`.
 
 use super::{
-    DutConfig, MAX_PORTS, PortConfig, Profile, ReadFile, SizeMix, VlanTag, beside,
+    DutConfig, MAX_PORTS, PortConfig, Profile, ReadFile, SizeMix, VlanTag, beside, keys,
     node::{Kind, Node, Section, Source, suggest},
     ports,
     stream::{Header, ModeConfig, StreamConfig, Values},
@@ -46,17 +46,17 @@ pub(super) fn profile(text: &str, file: &str, read: ReadFile<'_>) -> Result<Prof
         };
         return Err(source.fail(root.at, cause).remedy("see profiles/udp-64.yaml for a small one"));
     }
-    let mut map = source.section(&root, "profile")?;
-    let both = run_defaults(&source, &mut map, &mut profile)?;
-    let size = match map.take(&["size", "frame_size"])? {
+    let map = source.section(&root, "profile", keys::PROFILE)?;
+    let both = run_defaults(&source, &map, &mut profile)?;
+    let size = match map.take("size")? {
         Some(node) => streams::size_mix(&source, node)?,
         None => SizeMix::one(FrameLen::MIN),
     };
-    if let Some(node) = map.take(&["dut"])? {
+    if let Some(node) = map.take("dut")? {
         profile.dut = Some(dut(&source, node)?);
     }
-    let streams = map.take(&["streams", "stream"])?;
-    match map.take(&["ports", "port"])? {
+    let streams = map.take("streams")?;
+    match map.take("ports")? {
         Some(node) => profile.ports = read_ports(&source, node, read)?,
         None => {
             let cause = if streams.is_some() {
@@ -64,12 +64,9 @@ pub(super) fn profile(text: &str, file: &str, read: ReadFile<'_>) -> Result<Prof
             } else {
                 "this names no ports"
             };
-            let wrong = Err(source.fail(root.at, cause).remedy("add ports: [{interface, src_ip, default_gw}]"));
-            // A misspelt `ports:` is the likelier mistake.
-            return map.finish().and(wrong);
+            return Err(source.fail(root.at, cause).remedy("add ports: [{interface, src_ip, default_gw}]"));
         }
     }
-    map.finish()?;
     check_ports(&source, &profile.ports)?;
     match streams {
         Some(node) => {
@@ -85,26 +82,26 @@ pub(super) fn profile(text: &str, file: &str, read: ReadFile<'_>) -> Result<Prof
 }
 
 /// The keys that flags override. Returns whether the profile asks for both directions.
-fn run_defaults(source: &Source<'_>, map: &mut Section<'_>, profile: &mut Profile) -> Result<bool> {
-    if let Some(node) = map.take(&["seed"])? {
+fn run_defaults(source: &Source<'_>, map: &Section<'_>, profile: &mut Profile) -> Result<bool> {
+    if let Some(node) = map.take("seed")? {
         profile.seed = source.integer(node, "a seed", 0, u64::MAX)?;
     }
-    if let Some(node) = map.take(&["rate"])? {
+    if let Some(node) = map.take("rate")? {
         profile.rate = Some(rate(source, node)?);
     }
-    if let Some(node) = map.take(&["duration"])? {
+    if let Some(node) = map.take("duration")? {
         profile.duration_ns = Some(duration_ns(source, node)?);
     }
-    if let Some(node) = map.take(&["count"])? {
+    if let Some(node) = map.take("count")? {
         profile.count = Some(source.integer(node, "a number of frames", 1, 1 << 62)?);
     }
-    if let Some(node) = map.take(&["workers"])? {
+    if let Some(node) = map.take("workers")? {
         profile.workers = Some(source.integer(node, "a number of workers", 1, 1024)?);
     }
-    if let Some(node) = map.take(&["flows"])? {
+    if let Some(node) = map.take("flows")? {
         profile.flows = source.integer(node, "a number of flows", 1, 60_000)?;
     }
-    match map.take(&["bidirectional"])? {
+    match map.take("bidirectional")? {
         Some(node) => source.boolean(node, "bidirectional"),
         None => Ok(false),
     }
@@ -203,8 +200,8 @@ fn stream_tags(stream: &StreamConfig) -> Option<Vec<VlanTag>> {
 
 fn dut(source: &Source<'_>, node: &Node) -> Result<DutConfig> {
     const FORMS: [&str; 6] = ["local", "netns:NAME", "vm:NAME", "ssh:USER@HOST", "command:…", "vsish:…"];
-    let mut map = source.section(node, "dut")?;
-    let observe = map.require(&["observe"])?;
+    let map = source.section(node, "dut", keys::DUT)?;
+    let observe = map.require("observe")?;
     let text = source.text(observe, "where to read the DUT")?.trim();
     let kind = text.split(':').next().unwrap_or_default();
     let known = FORMS.iter().any(|form| form.split(':').next() == Some(kind));
@@ -217,13 +214,12 @@ fn dut(source: &Source<'_>, node: &Node) -> Result<DutConfig> {
     let config = DutConfig {
         at: node.at,
         observe: text.to_owned(),
-        interface: text_of(map.take(&["interface", "iface"])?, "the DUT's interface")?,
-        restore: match map.take(&["restore"])? {
+        interface: text_of(map.take("interface")?, "the DUT's interface")?,
+        restore: match map.take("restore")? {
             Some(node) => source.boolean(node, "restore")?,
             None => true,
         },
-        set_ring: text_of(map.take(&["set_ring"])?, "a command")?,
+        set_ring: text_of(map.take("set_ring")?, "a command")?,
     };
-    map.finish()?;
     Ok(config)
 }

@@ -3,7 +3,7 @@
 //! Pure. Ports are known already; a stream names its own by position or interface.
 
 use super::{
-    At, MAX_STREAMS, Profile, ReadFile, SizeMix, capture,
+    At, MAX_STREAMS, Profile, ReadFile, SizeMix, capture, keys,
     node::{Kind, Node, Section, Source, parse_integer, suggest},
     size::{MAX_PATTERN_FRAMES, SizeItem},
     stream::{Header, ModeConfig, StreamConfig},
@@ -95,25 +95,25 @@ fn stream<'n>(
     size: &SizeMix,
     read: ReadFile<'_>,
 ) -> Result<(StreamConfig, Option<&'n Node>)> {
-    let mut map = source.section(node, "stream")?;
-    let name = match map.take(&["name"])? {
+    let map = source.section(node, "stream", keys::STREAM)?;
+    let name = match map.take("name")? {
         Some(node) => source.text(node, "a name")?.to_owned(),
         None => format!("stream{index}"),
     };
-    let port = match map.take(&["port", "tx_port"])? {
+    let port = match map.take("port")? {
         Some(node) => port_position(source, node, profile)?,
         None => profile.real_ports().next().unwrap_or(0),
     };
-    let rx_port = match map.take(&["rx_port", "to"])? {
+    let rx_port = match map.take("rx_port")? {
         Some(node) if matches!(&node.kind, Kind::Scalar(text) if text == "none") => None,
         Some(node) => Some(port_position(source, node, profile)?),
         None => profile.partner(port),
     };
-    let capture = match map.take(&["pcap", "capture"])? {
+    let capture = match map.take("pcap")? {
         Some(node) => Some(capture::read(source, node, read)?),
         None => None,
     };
-    let headers = match map.take(&["headers", "packet"])? {
+    let headers = match map.take("headers")? {
         Some(node) if capture.is_some() => {
             return Err(source.fail(node.at, "a stream is either headers or a capture file"));
         }
@@ -121,27 +121,27 @@ fn stream<'n>(
         None if capture.is_some() => Vec::new(),
         None => vec![Header::new(LayerKind::Udp, node.at)],
     };
-    let own_size = map.take(&["size", "frame_size"])?;
+    let own_size = map.take("size")?;
     if let (Some(node), true) = (own_size, capture.is_some()) {
         return Err(source.fail(node.at, "the frames of a capture file have their own sizes"));
     }
-    let own_rate = map.take(&["rate"])?.map(|node| rate(source, node)).transpose()?;
-    let share = match map.take(&["share", "weight"])? {
+    let own_rate = map.take("rate")?.map(|node| rate(source, node)).transpose()?;
+    let share = match map.take("share")? {
         Some(node) if own_rate.is_some() => {
             return Err(source.fail(node.at, "a stream has a rate of its own or a share of the port's, not both"));
         }
         Some(node) => source.integer(node, "a share", 1, 1 << 32)?,
         None => 1,
     };
-    let mode = mode(source, &mut map)?;
-    let next = map.take(&["next"])?;
+    let mode = mode(source, &map)?;
+    let next = map.take("next")?;
     let stream = StreamConfig {
         at: node.at,
         name,
         port,
         rx_port,
         headers,
-        track: match map.take(&["track", "signature"])? {
+        track: match map.take("track")? {
             Some(node) => source.boolean(node, "track")?,
             None => capture.is_none(),
         },
@@ -149,28 +149,27 @@ fn stream<'n>(
         size: own_size.map(|node| size_mix(source, node)).transpose()?.unwrap_or_else(|| size.clone()),
         rate: own_rate,
         share,
-        start_delay_ns: map.take(&["start_delay", "isg"])?.map_or(Ok(0), |node| duration_ns(source, node))?,
+        start_delay_ns: map.take("start_delay")?.map_or(Ok(0), |node| duration_ns(source, node))?,
         mode,
         next: None,
-        loops: match map.take(&["loops", "loop"])? {
+        loops: match map.take("loops")? {
             Some(node) => source.integer(node, "a number of loops", 0, 1 << 32)?,
             None => 0,
         },
-        self_start: match map.take(&["self_start"])? {
+        self_start: match map.take("self_start")? {
             Some(node) => source.boolean(node, "self_start")?,
             None => true,
         },
     };
-    map.finish()?;
     Ok((stream, next))
 }
 
-fn mode(source: &Source<'_>, map: &mut Section<'_>) -> Result<ModeConfig> {
+fn mode(source: &Source<'_>, map: &Section<'_>) -> Result<ModeConfig> {
     const MODES: [&str; 3] = ["continuous", "burst", "multi_burst"];
-    let mode_node = map.take(&["mode"])?;
-    let frames = map.take(&["frames"])?;
-    let gap = map.take(&["gap", "ibg"])?;
-    let bursts = map.take(&["bursts"])?;
+    let mode_node = map.take("mode")?;
+    let frames = map.take("frames")?;
+    let gap = map.take("gap")?;
+    let bursts = map.take("bursts")?;
     let text = match mode_node {
         Some(node) => source.text(node, "a mode")?,
         None if bursts.is_some() || gap.is_some() => "multi_burst",
@@ -273,14 +272,14 @@ fn header(source: &Source<'_>, kind: LayerKind, at: At, body: Option<&Node>) -> 
         header.fields.push((0, values::vary(source, body, &kind.fields()[0], kind.name())?));
         return Ok(header);
     }
-    let mut map = source.section(body, kind.name())?;
+    let keys: Vec<_> = kind.fields().iter().map(|spec| spec.names).collect();
+    let map = source.section(body, kind.name(), &keys)?;
     for (position, spec) in kind.fields().iter().enumerate() {
-        if let Some(node) = map.take(spec.names)? {
+        if let Some(node) = map.take(spec.names[0])? {
             let what = format!("{}.{}", kind.name(), spec.names[0]);
             header.fields.push((position, values::vary(source, node, spec, &what)?));
         }
     }
-    map.finish()?;
     Ok(header)
 }
 
@@ -336,11 +335,10 @@ pub(super) fn size_mix(source: &Source<'_>, node: &Node) -> Result<SizeMix> {
             parts.push(Ok((one(item)?, 1)));
             continue;
         };
-        let mut map = source.section(item, "size")?;
-        let mix = one(map.require(&["size", "length"])?)?;
-        let share = map.take(&["share", "weight"])?;
+        let map = source.section(item, "size", keys::SIZE)?;
+        let mix = one(map.require("size")?)?;
+        let share = map.take("share")?;
         let share = share.map_or(Ok(1), |node| source.integer(node, "a share", 1, MAX_PATTERN_FRAMES as u64))?;
-        map.finish()?;
         parts.push(Ok((mix, share as usize)));
     }
     merge(source, node, parts.into_iter())

@@ -3,51 +3,21 @@
 //! Pure. What concerns DPDK, cores and memory is understood and ignored; `dummy` ports stay placeholders.
 
 use super::{
-    PortConfig,
+    PortConfig, keys,
     node::{Kind, Node, Source},
     ports,
 };
 use crate::error::Result;
 
-/// Keys of TRex's configuration that say nothing about ports.
-const IGNORED: [&str; 27] = [
-    "version",
-    "port_limit",
-    "c",
-    "prefix",
-    "limit_memory",
-    "platform",
-    "memory",
-    "low_end",
-    "low_end_core",
-    "stack",
-    "enable_zmq_pub",
-    "zmq_pub_port",
-    "zmq_rpc_port",
-    "telnet_port",
-    "services_core",
-    "new_memory",
-    "rx_desc",
-    "tx_desc",
-    "tw",
-    "port_bandwidth_gb",
-    "port_speed",
-    "port_mtu",
-    "ext_dpdk_opt",
-    "interfaces_vdevs",
-    "vm_name",
-    "max_pkt_size",
-    "debug",
-];
-
-/// The one mapping of a TRex configuration, if this is one: a list of one mapping, or a mapping, with `interfaces`.
+/// The one mapping of a TRex configuration, if this is one: a list of one mapping, or a mapping, with a key for its ports.
 pub(super) fn configuration(root: &Node) -> Option<&Node> {
     let candidate = match &root.kind {
         Kind::List(items) => items.first()?,
         _ => root,
     };
+    let is_its_own = |key: &str| matches!(key, "interfaces" | "port_info" | "port_limit");
     match &candidate.kind {
-        Kind::Map(entries) => entries.iter().any(|(key, ..)| key == "interfaces").then_some(candidate),
+        Kind::Map(entries) => entries.iter().any(|(key, ..)| is_its_own(key)).then_some(candidate),
         _ => None,
     }
 }
@@ -71,14 +41,13 @@ pub(super) fn foreign_list(root: &Node) -> Option<&'static str> {
 
 /// Reads the ports of a TRex configuration.
 pub(super) fn trex_ports(source: &Source<'_>, node: &Node) -> Result<Vec<PortConfig>> {
-    let mut map = source.section(node, "TRex configuration")?;
-    map.ignore(&IGNORED);
-    let limit = match map.take(&["port_limit"])? {
+    let map = source.section(node, "TRex configuration", keys::TREX)?;
+    let limit = match map.take("port_limit")? {
         Some(node) => source.integer(node, "a number of ports", 1, super::MAX_PORTS as u64)? as usize,
         None => super::MAX_PORTS,
     };
-    let interfaces = source.items(map.require(&["interfaces"])?);
-    let info = map.take(&["port_info"])?.map(|node| source.items(node)).unwrap_or_default();
+    let interfaces = source.items(map.require("interfaces")?);
+    let info = map.take("port_info")?.map(|node| source.items(node)).unwrap_or_default();
     if info.len() > interfaces.len() {
         let at = info[interfaces.len()].at;
         let cause = format!("port_info has {} entries for {} interfaces", info.len(), interfaces.len());
@@ -88,12 +57,10 @@ pub(super) fn trex_ports(source: &Source<'_>, node: &Node) -> Result<Vec<PortCon
     for (index, interface) in interfaces.iter().enumerate().take(limit) {
         let mut port = ports::interface_port(source, interface)?;
         if let Some(node) = info.get(index) {
-            let mut map = source.section(node, "port_info entry")?;
-            ports::addresses(source, &mut map, &mut port)?;
-            map.finish()?;
+            let map = source.section(node, "port_info entry", keys::PORT_INFO)?;
+            ports::addresses(source, &map, &mut port)?;
         }
         found.push(port);
     }
-    map.finish()?;
     Ok(found)
 }

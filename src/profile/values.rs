@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{
+    keys,
     node::{Kind, Node, Section, Source, parse_integer},
     stream::{Every, Values, Vary},
 };
@@ -26,7 +27,7 @@ pub(super) fn vary(source: &Source<'_>, node: &Node, spec: &FieldSpec, what: &st
     let (values, every) = match &node.kind {
         Kind::Scalar(text) => (reader.scalar(node, text)?, Every::Frames(1)),
         Kind::List(items) => (reader.list(node, items)?, Every::Frames(1)),
-        Kind::Map(_) => reader.mapping(source.section(node, "field")?)?,
+        Kind::Map(_) => reader.mapping(source.section(node, "field", keys::FIELD)?)?,
         Kind::Null => return Err(source.fail(node.at, format!("{what} has no value"))),
     };
     Ok(Vary { at: node.at, values, every })
@@ -107,9 +108,9 @@ impl Reader<'_> {
         Ok(if values.len() == 1 { Values::Fixed(values[0]) } else { Values::List(values) })
     }
 
-    fn mapping(&self, mut map: Section<'_>) -> Result<(Values, Every)> {
+    fn mapping(&self, map: Section<'_>) -> Result<(Values, Every)> {
         let source = self.source;
-        let every = match map.take(&["every"])? {
+        let every = match map.take("every")? {
             None => Every::Frames(1),
             Some(node) => {
                 let text = source.text(node, "a number of frames or a field's name")?;
@@ -120,30 +121,27 @@ impl Reader<'_> {
                 }
             }
         };
-        let step = match map.take(&["step"])? {
+        let step = match map.take("step")? {
             None => 1,
             Some(node) => source.integer(node, "a step", 1, u64::MAX)?,
         };
-        let count = match map.take(&["count"])? {
+        let count = match map.take("count")? {
             None => None,
             Some(node) => Some((node, source.integer(node, "a count of values", 1, 1 << 62)?)),
         };
-        let kinds: [&[&'static str]; 5] =
-            [&["increment", "inc"], &["decrement", "dec"], &["random"], &["list", "values"], &["start"]];
+        let kinds = ["increment", "decrement", "random", "list", "start"];
         let mut found: Option<(usize, &Node)> = None;
-        for (kind, names) in kinds.iter().enumerate() {
-            if let Some(node) = map.take(names)? {
+        for (kind, name) in kinds.into_iter().enumerate() {
+            if let Some(node) = map.take(name)? {
                 if found.is_some() {
                     return Err(source.fail(node.at, format!("{} varies in two ways at once", self.what)));
                 }
                 found = Some((kind, node));
             }
         }
-        let at = map.at;
-        map.finish()?;
         let Some((kind, node)) = found else {
             let cause = format!("{} does not say how it varies", self.what);
-            return Err(source.fail(at, cause).remedy("give one of increment, decrement, random, list, start"));
+            return Err(source.fail(map.at, cause).remedy("give one of increment, decrement, random, list, start"));
         };
         let values = match kind {
             3 => match &node.kind {
