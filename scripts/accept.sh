@@ -27,6 +27,43 @@ if [ "$status" != 0 ]; then
 	grep -E "panicked|FAILED|limit|not known" "$log" | head -20
 fi
 
+step "100 sweeps killed at random moments: the ring is always back"
+PLIMSOLL_KILLS=${KILLS:-100} cargo test --locked --release --test kernel -- killed_sweeps --nocapture || status=$?
+
+plimsoll=target/release/plimsoll
+trap '"$plimsoll" lab down >/dev/null' EXIT
+mkdir -p target/accept
+
+step "A router with a CPU of its own: NDR of five searches, within 5 %"
+"$plimsoll" lab up --dut router --own-cpu >/dev/null
+for run in 1 2 3 4 5; do
+	"$plimsoll" -q --netns plimsoll-gen --json "target/accept/router$run.json" ceiling profiles/udp-64.yaml --goal ndr >/dev/null ||
+		echo "run $run ended with $?"
+done
+python3 - target/accept/router?.json <<-'END' || status=$?
+	import json, statistics, sys
+	found = [json.load(open(name))["ceilings"][0] for name in sys.argv[1:]]
+	rates = [ceiling["throughput_fps"] for ceiling in found]
+	print("NDR, frames/s:", *rates, "·", *(ceiling["verdict"]["kind"] for ceiling in found))
+	if None in rates:
+	    sys.exit("a search found no NDR")
+	spread = (max(rates) - min(rates)) / statistics.median(rates)
+	print(f"median {statistics.median(rates)}, lowest to highest {spread:.1%} of it")
+	sys.exit(spread > 0.05)
+END
+
+"$plimsoll" lab down >/dev/null
+step "The same router on the sender's CPU: never limited by the DUT"
+"$plimsoll" lab up --dut router --coupled >/dev/null
+"$plimsoll" -q --netns plimsoll-gen --json target/accept/coupled.json ceiling profiles/udp-64.yaml >/dev/null || echo "ended with $?"
+python3 - target/accept/coupled.json <<-'END' || status=$?
+	import json, sys
+	kinds = {c["goal"]["name"]: c["verdict"]["kind"] for c in json.load(open(sys.argv[1]))["ceilings"]}
+	print(kinds)
+	sys.exit(not kinds or not set(kinds.values()) <= {"coupled", "generator_limited"})
+END
+"$plimsoll" lab down >/dev/null
+
 step "The rest of the searches, once"
 cargo test --locked --release --test kernel -- cases_search --skip a_modelled_dut || status=$?
 exit "$status"

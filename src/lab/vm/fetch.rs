@@ -536,8 +536,8 @@ mod tests {
 
     #[test]
     fn the_mirror_is_the_one_that_carries_the_release_itself() {
-        let targets = "http://a.example/security/ bookworm-security main\nhttp://b.example/debian/ bookworm main\n";
-        assert_eq!(main_archive(targets, "bookworm").as_deref(), Some("http://b.example/debian/"));
+        let targets = "http://a.example/security/ bookworm-security main\nhttp://b.example/archive/ bookworm main\n";
+        assert_eq!(main_archive(targets, "bookworm").as_deref(), Some("http://b.example/archive/"));
         assert_eq!(main_archive(targets, "trixie"), None);
     }
 
