@@ -347,8 +347,8 @@ static __always_inline int count(struct xdp_md *ctx, const bool frags)
 			struct signature_short *signature = at;
 
 			if ((void *)(signature + 1) > end) {
-				if (!frags || offset + sizeof(*signature) > length ||
-				    bpf_xdp_load_bytes(ctx, offset, &copy, sizeof(*signature)))
+				/* The helper knows the frame's end: comparing here would fork the verifier's knowledge of it. */
+				if (!frags || bpf_xdp_load_bytes(ctx, offset, &copy, sizeof(*signature)))
 					continue;
 				signature = &copy;
 			}
@@ -364,8 +364,7 @@ static __always_inline int count(struct xdp_md *ctx, const bool frags)
 			__u32 tag;
 
 			if (at + sizeof(struct signature_full) > end) {
-				if (!frags || offset + sizeof(struct signature_full) > length ||
-				    bpf_xdp_load_bytes(ctx, offset, &head, sizeof(head)) ||
+				if (!frags || bpf_xdp_load_bytes(ctx, offset, &head, sizeof(head)) ||
 				    bpf_xdp_load_bytes(ctx, offset + half, &tail, sizeof(tail)))
 					continue;
 			} else {

@@ -364,13 +364,21 @@ fn streams_beyond_the_memory_for_windows_are_still_counted() {
 }
 
 fn every_one_of_the_most_sites_is_recognised() {
-    let t = Topology::sink(Options::default());
     let sites: Vec<_> =
         (0..MAX_SITES as u16).map(|n| SignatureSite { offset: 42 + 16 * n, kind: SignatureKind::Full }).collect();
     let frames: Vec<_> =
         sites.iter().map(|site| full(1200, site.offset.into(), TAG, 0, site.offset.into(), 0)).collect();
-    let got = counted(&t, &config(vec![stream(0, &sites, 0)]), XdpChoice::Native, &frames);
-    assert_eq!(got.frames(), MAX_SITES as u64, "{:?}", got.others());
+    // An MTU over a page takes the program for frames in fragments.
+    for mtu in [1500, 9000] {
+        let t = Topology::sink(Options { mtu, ..Options::default() });
+        let got = counted(&t, &config(vec![stream(0, &sites, 0)]), XdpChoice::Native, &frames);
+        assert_eq!(got.frames(), MAX_SITES as u64, "MTU {mtu}: {:?}", got.others());
+        let short = |site: &SignatureSite| SignatureSite { kind: SignatureKind::Short, ..*site };
+        let mixed: Vec<_> = sites.iter().take(8).flat_map(|site| [*site, short(site)]).collect();
+        let got = counted(&t, &config(vec![stream(0, &mixed, 0)]), XdpChoice::Native, &frames[..8]);
+        assert_eq!(got.frames(), 8, "MTU {mtu}, both kinds: {:?}", got.others());
+    }
+    let t = Topology::sink(Options::default());
     let more = SignatureSite { offset: 1200, kind: SignatureKind::Full };
     let too_many = config(vec![stream(0, &[&sites[..], &[more]].concat(), 0)]);
     let error =
