@@ -7,6 +7,9 @@
 
 #include <linux/types.h>
 
+/* Upper half of every run tag. */
+#define RUN_MAGIC 0x9C4B
+
 struct signature_full {
 	__be32 run_tag;
 	__be16 stream;

@@ -125,4 +125,52 @@ mod tests {
     fn a_stamp_is_never_zero() {
         assert_eq!((stamp(0), stamp(1 << 32), stamp(7)), (1, 1, 7));
     }
+
+    /// Offset and width of each field of a packed structure in `bpf/signature.h`.
+    fn fields(structure: &str) -> Vec<(String, usize, usize)> {
+        let header = include_str!("../../bpf/signature.h");
+        let (_, body) = header.split_once(&format!("struct {structure} {{")).expect("the structure is there");
+        let (body, after) = body.split_once('}').expect("it ends");
+        assert!(after.starts_with(" __attribute__((packed));"), "{structure} is packed");
+        let mut end = 0;
+        let field = |line: &str| {
+            let (kind, name) = line.trim().trim_end_matches(';').split_once(' ').expect("a type and a name");
+            let bytes = match kind {
+                "__u8" => 1,
+                "__be16" => 2,
+                "__be32" => 4,
+                other => panic!("a type that this test does not know: {other}"),
+            };
+            let (name, count) = match name.split_once('[') {
+                Some((name, count)) => (name, count.trim_end_matches(']').parse().expect("a number")),
+                None => (name, 1),
+            };
+            end += bytes * count;
+            (name.to_owned(), end - bytes * count, bytes * count)
+        };
+        body.lines().filter(|line| !line.trim().is_empty()).map(field).collect()
+    }
+
+    #[test]
+    fn the_bpf_header_says_the_same() {
+        for (kind, structure) in [(SignatureKind::Full, "signature_full"), (SignatureKind::Short, "signature_short")] {
+            let fields = fields(structure);
+            let of =
+                |name: &str| fields.iter().find(|(field, ..)| field == name).map(|&(_, offset, bytes)| (offset, bytes));
+            assert_eq!(fields.iter().map(|(.., bytes)| bytes).sum::<usize>(), kind.len(), "{structure}");
+            assert_eq!(of("sequence"), Some(kind.sequence()), "{structure}");
+            assert_eq!(of("stamp"), kind.stamp().map(|offset| (offset, 4)), "{structure}");
+            // The tag alone, and the stream alone, fill just their fields.
+            for (name, constant) in
+                [("run_tag", kind.constant(u32::MAX, 0)), ("stream", kind.constant(0, kind.max_stream()))]
+            {
+                let (offset, bytes) = of(name).expect("it is there");
+                let expected: Vec<u8> =
+                    (0..kind.len()).map(|at| if (offset..offset + bytes).contains(&at) { 0xFF } else { 0 }).collect();
+                assert_eq!(constant, expected, "{name} of {structure}");
+            }
+        }
+        let define = format!("#define RUN_MAGIC {RUN_MAGIC:#06X}\n").replace("0X", "0x");
+        assert!(include_str!("../../bpf/signature.h").contains(&define), "{define}");
+    }
 }
