@@ -120,6 +120,30 @@ fn a_changed_number_is_found() {
 }
 
 #[test]
+fn trials_that_only_compare_settings_are_behind_no_ceiling() {
+    let mut file = fixture("sweep");
+    let ceiling =
+        file.ceilings.iter().find(|ceiling| ceiling.lower_fps.is_some()).expect("one has a lower bound").clone();
+    let load_fps = ceiling.lower_fps;
+    let behind = check::trials_behind(&file, &ceiling).find(|trial| trial.load_fps == load_fps);
+    let mut lossy = behind.expect("a trial at the bound").clone();
+    lossy.received_frames = Some(0);
+    lossy.rx_fps = Some(0);
+    lossy.lost_frames = i64::try_from(lossy.completed_frames).ok();
+    lossy.loss_ratio = Some(1.0);
+    lossy.streams.clear();
+    // Longer together than the others at this load.
+    file.trials.extend(std::iter::repeat_n(lossy, 100));
+    let first = file.trials.len() - 100;
+    let found = check::contradictions(&file);
+    assert!(found.iter().any(|text| text.contains("lower_fps")), "a search's trials count: {found:?}");
+    file.trials[first..].iter_mut().for_each(|trial| trial.is_comparison = true);
+    assert_eq!(check::contradictions(&file), Vec::<String>::new());
+    let again: ResultFile = serde_json::from_slice(&json::render(&file)).expect("JSON");
+    assert_eq!(again, file, "the mark is written");
+}
+
+#[test]
 fn csv_markdown_and_html_are_as_golden() {
     for name in FIXTURES {
         let file = fixture(name);

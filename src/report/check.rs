@@ -128,9 +128,10 @@ fn ceiling_adds_up(file: &ResultFile, ceiling: &Ceiling, check: &mut Checker<'_>
     }
 }
 
-/// The trials that a ceiling rests on: those with its frame size at its place in the sweep.
+/// The trials that a ceiling rests on: those with its frame size at its place in the sweep, except those that only compare settings.
 pub fn trials_behind<'a>(file: &'a ResultFile, ceiling: &'a Ceiling) -> impl Iterator<Item = &'a Trial> {
-    file.trials.iter().filter(|trial| trial.frame_size == ceiling.frame_size && trial.axes == ceiling.axes)
+    let is_behind = |trial: &&Trial| trial.frame_size == ceiling.frame_size && trial.axes == ceiling.axes;
+    file.trials.iter().filter(|trial| !trial.is_comparison).filter(is_behind)
 }
 
 fn search_goal(ceiling: &Ceiling) -> SearchGoal {

@@ -109,6 +109,9 @@ pub struct Trial {
     /// Duration asked for, seconds; `null` = until the asked count is sent.
     #[serde(default)]
     pub intended_s: Option<f64>,
+    /// Measured to compare a DUT's settings at equal loads, outside every search: no ceiling rests on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_comparison: bool,
     /// Real duration of sending, seconds.
     pub duration_s: f64,
     /// Asked for.

@@ -216,11 +216,12 @@ impl Session {
             learning_ns: options.timing.learning_ns,
             ends_when_all_is_back: true,
         };
-        let trial = self.trial(&want, &mut |event| {
+        let mut trial = self.trial(&want, &mut |event| {
             if let Event::Note(text) = event {
                 follow.note(&text);
             }
         })?;
+        trial.is_comparison = true;
         std::thread::sleep(Duration::from_nanos(options.timing.settle_ns));
         let trial = self.keep(trial).clone();
         follow.grown(&self.file)?;
