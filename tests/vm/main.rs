@@ -10,6 +10,7 @@ mod modes;
 mod observe;
 mod overload;
 mod rings;
+mod softnet;
 mod users_case;
 mod wire;
 mod zero_copy;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         observe::tests(),
         users_case::tests(),
         rings::tests(),
+        softnet::tests(),
         overload::tests(),
         zero_copy::tests(),
         wire::tests(),
