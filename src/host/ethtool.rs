@@ -1,4 +1,4 @@
-//! ethtool: netlink for what netlink has, three small ioctls (driver info, counter names, counters) for what it has not.
+//! ethtool: netlink for what netlink has, four small ioctls (driver info, names, counters, features on) for what it has not.
 //!
 //! Control plane. Answers are best effort: a driver without an operation is not an error.
 
@@ -21,7 +21,9 @@ const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_STATS: u32 = 1;
+const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
 /// No driver has as many. The kernel writes as many as the driver has at that moment, whatever we said, so the buffers are
 /// made for this many (untouched pages cost nothing).
@@ -157,10 +159,31 @@ pub(super) fn counters(index: u32) -> Vec<(String, u64)> {
 }
 
 fn read_counters(name: &str) -> io::Result<Vec<(String, u64)>> {
+    let names = string_set(name, ETH_SS_STATS)?;
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    // struct ethtool_stats: cmd, n_stats, u64 data[].
+    let mut values = vec![0u32; 2 + 2 * MAX_COUNTERS];
+    values[..2].copy_from_slice(&[ETHTOOL_GSTATS, names.len() as u32]);
+    request(name, &mut values)?;
+    let told = names.len().min(values[1] as usize);
+    let mut seen = HashMap::<String, u64>::new();
+    let counters = names.into_iter().take(told).enumerate().map(|(n, name)| {
+        let value = u64::from(values[2 + 2 * n]) | u64::from(values[3 + 2 * n]) << 32;
+        let times = seen.entry(name.clone()).or_default();
+        *times += 1;
+        (if *times == 1 { name } else { format!("{name}#{times}") }, value)
+    });
+    Ok(counters.filter(|(name, _)| !name.is_empty()).collect())
+}
+
+/// The names of a set (`ETH_SS_*`), in the driver's order; empty if it has none.
+fn string_set(name: &str, set: u32) -> io::Result<Vec<String>> {
     // struct ethtool_sset_info: cmd, reserved, u64 sset_mask, u32 data[].
     let mut info = [0u32; 6];
     info[0] = ETHTOOL_GSSET_INFO;
-    info[2] = 1 << ETH_SS_STATS;
+    info[2] = 1 << set;
     request(name, &mut info)?;
     let count = if info[2] == 0 { 0 } else { info[4] as usize };
     if count == 0 || count > MAX_COUNTERS / 2 {
@@ -168,22 +191,25 @@ fn read_counters(name: &str) -> io::Result<Vec<(String, u64)>> {
     }
     // struct ethtool_gstrings: cmd, string_set, len, u8 data[].
     let mut strings = vec![0u32; 3 + MAX_COUNTERS * ETH_GSTRING_LEN / 4];
-    strings[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_STATS, count as u32]);
+    strings[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, set, count as u32]);
     request(name, &mut strings)?;
-    // struct ethtool_stats: cmd, n_stats, u64 data[].
-    let mut values = vec![0u32; 2 + 2 * MAX_COUNTERS];
-    values[..2].copy_from_slice(&[ETHTOOL_GSTATS, count as u32]);
-    request(name, &mut values)?;
-    let told = (strings[2] as usize).min(values[1] as usize).min(count);
-    let mut seen = HashMap::<String, u64>::new();
-    let counters = (0..told).map(|n| {
-        let name = text_at(&strings, 12 + n * ETH_GSTRING_LEN).trim().to_owned();
-        let value = u64::from(values[2 + 2 * n]) | u64::from(values[3 + 2 * n]) << 32;
-        let times = seen.entry(name.clone()).or_default();
-        *times += 1;
-        (if *times == 1 { name } else { format!("{name}#{times}") }, value)
-    });
-    Ok(counters.filter(|(name, _)| !name.is_empty()).collect())
+    let told = (strings[2] as usize).min(count);
+    Ok((0..told).map(|n| text_at(&strings, 12 + n * ETH_GSTRING_LEN).trim().to_owned()).collect())
+}
+
+/// Turns features on by ioctl: over netlink the kernel does nothing for one that is wanted already, and a driver that turned it off
+/// itself leaves it wanted (net/ethtool/features.c; drivers/net/vmxnet3, `vmxnet3_xdp_set`).
+pub(super) fn turn_on(name: &str, features: &[String]) -> io::Result<()> {
+    let known = string_set(name, ETH_SS_FEATURES)?;
+    let blocks = known.len().div_ceil(32);
+    // struct ethtool_sfeatures: cmd, size, {u32 valid, u32 requested}[].
+    let mut buffer = vec![0u32; 2 + 2 * blocks];
+    buffer[..2].copy_from_slice(&[ETHTOOL_SFEATURES, blocks as u32]);
+    for (bit, _) in known.iter().enumerate().filter(|(_, name)| features.contains(name)) {
+        buffer[2 + 2 * (bit / 32)] |= 1 << (bit % 32);
+        buffer[3 + 2 * (bit / 32)] |= 1 << (bit % 32);
+    }
+    request(name, &mut buffer)
 }
 
 /// The text in the 32 bytes at `offset` of a buffer of native words.

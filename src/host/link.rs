@@ -395,6 +395,14 @@ pub fn device_counters(index: u32) -> Vec<(String, u64)> {
     ethtool::counters(index)
 }
 
+/// Turns these offloads on again (names as `ethtool -k` has them); those that the device does not know are left out.
+///
+/// # Errors
+/// The kernel refuses, or the device is gone.
+pub fn turn_on(name: &str, features: &[String]) -> std::io::Result<()> {
+    ethtool::turn_on(name, features)
+}
+
 /// Frames the device has sent: `tx_packets`, and what its driver counts apart from it.
 ///
 /// # Errors

@@ -6,3 +6,4 @@ pub mod log;
 mod mapped;
 pub mod model;
 pub mod rx;
+mod surroundings;

@@ -15,13 +15,14 @@ use super::{
     latency::{BUCKETS, LatencyCounts},
     log,
     mapped::MappedArray,
+    surroundings::Surroundings,
 };
 use crate::{
     caveat::{Caveat, Code},
     error::{Error, Result},
     host::{
         caps::{self, Need},
-        link::{self, Device, Link},
+        link::Link,
         system,
     },
     ids::StreamId,
@@ -64,8 +65,6 @@ const HISTOGRAM_BYTES: usize = 8 * BUCKETS;
 const NONE: u32 = u32::MAX;
 /// Memory that the windows, and the histograms, of all CPUs may take; streams beyond it go without.
 const MEMORY_BYTES: usize = 32 << 20;
-/// How long a link that went down when the program was attached may take to come back (ixgbe needs about 10 s).
-const RETRAIN_NS: u64 = 30_000_000_000;
 
 /// Kinds of frames that are not ours, in the BPF source's order.
 pub const OTHER_KINDS: [&str; OTHERS] = [
@@ -270,6 +269,8 @@ pub struct Receiver {
     layout: Layout,
     caveats: Vec<Caveat>,
     index: u32,
+    // Last: puts back what attaching turned off, once nothing is attached.
+    _surroundings: Surroundings,
 }
 
 impl Receiver {
@@ -286,7 +287,7 @@ impl Receiver {
         caps::require(Need::Xdp)?;
         refuse_foreign(link)?;
         let layout = Layout::new(config, link)?;
-        let before = Surroundings::of(link);
+        let mut surroundings = Surroundings::of(link);
         let mut refusals = Vec::new();
         let tries =
             [(XdpMode::Native, Variant::Plain), (XdpMode::Native, Variant::Frags), (XdpMode::Generic, Variant::Plain)];
@@ -307,11 +308,12 @@ impl Receiver {
                     let maps = program.maps(&layout, config).map_err(|error| {
                         Error::environment("map the counters of the counting program on", &link.name).os(&error)
                     })?;
-                    let mut caveats = before.changes(link)?;
+                    let mut caveats = surroundings.changes()?;
                     if mode == XdpMode::Generic && choice == XdpChoice::Auto {
                         caveats.push(fallback(&link.name, &refusals));
                     }
-                    return Ok(Receiver { attachment, maps, layout, caveats, index: link.index });
+                    let index = link.index;
+                    return Ok(Receiver { attachment, maps, layout, caveats, index, _surroundings: surroundings });
                 }
                 // Another mode does not help against these.
                 Err(error)
@@ -404,7 +406,7 @@ impl Receiver {
 }
 
 impl XdpChoice {
-    fn allows(self, mode: XdpMode) -> bool {
+    pub(super) fn allows(self, mode: XdpMode) -> bool {
         match self {
             XdpChoice::Auto => true,
             XdpChoice::Native => mode == XdpMode::Native,
@@ -422,53 +424,6 @@ fn fallback(name: &str, refusals: &[Error]) -> Caveat {
         Code::XdpFallback,
         format!("frames on {name} are counted in generic XDP mode, which is slower: native mode: {reason}"),
     )
-}
-
-/// The NIC around the program: what attaching may change.
-struct Surroundings {
-    device: Device,
-    carrier_changes: u64,
-    had_carrier: bool,
-}
-
-impl Surroundings {
-    fn of(link: &Link) -> Surroundings {
-        Surroundings { device: Device::of(link), carrier_changes: link.carrier_changes, had_carrier: link.has_carrier }
-    }
-
-    /// Waits for the link to settle, then compares.
-    fn changes(&self, link: &Link) -> Result<Vec<Caveat>> {
-        let mut caveats = Vec::new();
-        let name = &link.name;
-        if self.had_carrier {
-            let waited_ns = link::wait_for_carrier(link.index, RETRAIN_NS)?;
-            let flaps = Link::by_index(link.index)?.carrier_changes - self.carrier_changes;
-            if flaps > 0 {
-                let waited_s = waited_ns as f64 / 1e9;
-                let text = format!("attaching the counting program made the link of {name} retrain ({waited_s:.1} s)");
-                caveats.push(Caveat::new(Code::LinkRetrained, text));
-            }
-        }
-        let now = Device::of(link);
-        let mut changed = Vec::new();
-        if self.device.rings != now.rings {
-            changed.push(format!("rings from {:?} to {:?}", self.device.rings, now.rings));
-        }
-        if self.device.channels != now.channels {
-            changed.push(format!("channels from {:?} to {:?}", self.device.channels, now.channels));
-        }
-        for (feature, before) in &self.device.features {
-            let after = now.features.get(feature).copied().unwrap_or_default();
-            if before.is_on != after.is_on {
-                changed.push(format!("{feature} {}", if after.is_on { "on" } else { "off" }));
-            }
-        }
-        if !changed.is_empty() {
-            let text = format!("attaching the counting program changed {name}: {}", changed.join(", "));
-            caveats.push(Caveat::new(Code::NicChanged, text));
-        }
-        Ok(caveats)
-    }
 }
 
 /// Sizes and places in the maps.
