@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::Exit;
 use crate::{
@@ -16,6 +16,10 @@ use crate::{
     human,
     report::console::Console,
     units::{NS_PER_S, parse_duration_ns},
+    xdp::{
+        rx::XdpChoice,
+        tally::{Counted, XdpTally},
+    },
 };
 
 /// Receive only: run on a DUT that terminates; counts our frames and tells the generator's observer
@@ -26,15 +30,83 @@ pub(super) struct Sink {
     /// How long to count [default: until SIGINT or SIGTERM]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
     duration: Option<u64>,
+    /// How to count: xdp costs least and knows short signatures; packet works on every kernel; auto: native xdp, else packet
+    #[arg(long, value_enum, default_value = "auto")]
+    mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    Auto,
+    /// Native, else generic
+    Xdp,
+    /// A packet socket's filter
+    Packet,
+}
+
+/// What counts.
+enum Counter {
+    Xdp(Box<XdpTally>),
+    Packet(Tally, String),
+}
+
+impl Counter {
+    fn open(link: &Link, mode: Mode, console: &Console) -> Result<Counter> {
+        let xdp = match mode {
+            // Generic XDP costs the DUT more than the packet socket does.
+            Mode::Auto => Some(XdpTally::attach(link, XdpChoice::Native)),
+            Mode::Xdp => Some(XdpTally::attach(link, XdpChoice::Auto)),
+            Mode::Packet => None,
+        };
+        match xdp {
+            Some(Ok(tally)) => {
+                tally.caveats().iter().for_each(|caveat| console.note(&caveat.text));
+                console.note(&format!("{}: counting by {} XDP", link.name, tally.mode().name()));
+                return Ok(Counter::Xdp(Box::new(tally)));
+            }
+            Some(Err(error)) if mode == Mode::Xdp => return Err(error),
+            Some(Err(error)) => console.note(&format!("no XDP here, so a packet socket counts: {error}")),
+            None => {}
+        }
+        let failed = |cause: &std::io::Error| failed(&link.name, cause).remedy("CAP_NET_RAW is needed: run as root");
+        let tally = Tally::open(link.index).map_err(|cause| failed(&cause))?;
+        console.note(&format!("{}: counting; frames with a short signature are not recognised", link.name));
+        Ok(Counter::Packet(tally, link.name.clone()))
+    }
+
+    fn counted(&mut self) -> Result<Counted> {
+        match self {
+            Counter::Xdp(tally) => tally.counted(),
+            Counter::Packet(tally, name) => {
+                let frames = tally.frames().map_err(|cause| failed(name, &cause))?;
+                Ok(Counted { frames, short_frames: 0 })
+            }
+        }
+    }
+
+    /// The last line.
+    fn total(&self, counted: Counted) -> String {
+        let frames = counted.frames;
+        match self {
+            Counter::Xdp(tally) => format!(
+                "received: {frames} ({} of them with a short signature; counted by {} XDP)",
+                counted.short_frames,
+                tally.mode().name()
+            ),
+            Counter::Packet(..) => format!("received: {frames} (counted by a packet socket)"),
+        }
+    }
+}
+
+fn failed(name: &str, cause: &std::io::Error) -> Error {
+    Error::environment("count frames on", name).os(cause)
 }
 
 impl Sink {
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
         let stop = super::stop_flag()?;
         let link = Link::find(&self.interface)?;
-        let failed = |cause: &std::io::Error| Error::environment("count frames on", &link.name).os(cause);
-        let mut tally =
-            Tally::open(link.index).map_err(|cause| failed(&cause).remedy("CAP_NET_RAW is needed: run as root"))?;
+        let mut counter = Counter::open(&link, self.mode, console)?;
         // Without the file an observer counts what the kernel's own counters say; the sink still tells people.
         let mut file = match SinkFile::create(&link.name) {
             Ok(file) => Some(file),
@@ -43,27 +115,26 @@ impl Sink {
                 None
             }
         };
-        console.note(&format!("{}: counting; frames with a short signature are not recognised", link.name));
         let begun = clock::now();
         let mut second = Second { frames: 0, bytes: arrived_bytes(&link)?, at: begun };
-        let mut frames = 0;
+        let mut counted = Counted::default();
         while !stop.load(std::sync::atomic::Ordering::Relaxed) {
             let now = clock::now();
             if self.duration.is_some_and(|duration| now.since_ns(begun) >= duration) {
                 break;
             }
-            frames = tally.frames().map_err(|cause| failed(&cause))?;
+            counted = counter.counted()?;
             if let Some(file) = &mut file {
-                file.write(frames)?;
+                file.write(counted.frames)?;
             }
             if now.since_ns(second.at) >= NS_PER_S {
-                second = second.tell(console, &link, frames, now)?;
+                second = second.tell(console, &link, counted.frames, now)?;
             }
             std::thread::sleep(Duration::from_nanos(WRITE_EVERY_NS));
         }
         // What came between the last look and the end.
-        frames = tally.frames().unwrap_or(frames);
-        console.result(&format!("received: {frames}"));
+        counted = counter.counted().unwrap_or(counted);
+        console.result(&counter.total(counted));
         Ok(Exit::Done)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! One thread. No frame is copied to us: the filter sorts, and `PACKET_STATISTICS` says how many it let through, those that found the
 //! (tiny) buffer full included. So it counts at whatever rate the kernel delivers, and leaves the frames to the rest of the DUT. It knows
-//! no run: any full signature counts, also one of another generator. Short signatures (frames with too little room) are not recognised.
+//! no run: any full signature counts, also one of another generator. Short signatures (frames with too little room) are not
+//! recognised; `xdp/tally` counts those, where there is XDP.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! XDP programs: what counts received frames, and the modelled DUT. The home of libbpf.
+//! XDP programs: what counts received frames, on a port and on a DUT, and the modelled DUT. The home of libbpf.
 
 pub mod attach;
 pub mod latency;
@@ -7,3 +7,4 @@ mod mapped;
 pub mod model;
 pub mod rx;
 mod surroundings;
+pub mod tally;

@@ -19,6 +19,7 @@ mod live;
 mod live_port;
 mod probe;
 mod receive;
+mod sink;
 mod ssh;
 mod sweep;
 mod topology;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     tests.extend(live_port::tests());
     tests.extend(probe::tests());
     tests.extend(receive::tests());
+    tests.extend(sink::tests());
     tests.extend(ssh::tests());
     tests.extend(sweep::tests());
     tests.extend(topology::tests());

@@ -24,7 +24,6 @@ pub fn tests() -> Vec<Test> {
         a_queue_count_is_swept_by_ethtool_and_put_back,
         an_interrupted_sweep_puts_the_ring_back,
         killed_sweeps_leave_a_ring_that_the_next_run_puts_back,
-        what_a_terminating_dut_received_is_what_its_sink_counted,
         what_a_dut_ingested_comes_from_its_own_counters_without_a_sink,
     ]
 }
@@ -228,32 +227,6 @@ fn killed_sweeps_leave_a_ring_that_the_next_run_puts_back() {
     assert!(caught * 4 > kills, "only {caught} of {kills} kills found the ring changed");
     let left = std::fs::read_dir(dut.plimsoll.dir.path().join("state/plimsoll")).expect("the journal's folder").count();
     assert_eq!(left, 0, "the journal is empty");
-}
-
-fn what_a_terminating_dut_received_is_what_its_sink_counted() {
-    let topology = Topology::sink(Options::default());
-    let sink = topology.dut.spawn(&format!("{} sink d0", Plimsoll::binary()));
-    let begun = Instant::now();
-    // The file's name has the namespace in it: no other sink's is seen.
-    while topology.dut.sh("ls /run/plimsoll-sink.$(readlink /proc/self/ns/net).d0 2>/dev/null || true").is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "the sink does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let profile = format!("{SINK}dut: {{observe: 'netns:{}', interface: d0}}\n", topology.dut.name());
-    let outcome = Plimsoll::with_profile(&profile)
-        .run(&topology.generator, "run PROFILE --rate 20kpps --count 10000 --frame-size 128", Duration::from_secs(30))
-        .expect_code(0);
-    assert_eq!((outcome.count("completed_frames"), outcome.count("received_frames")), (10_000, 10_000));
-    assert_eq!(outcome.trial(0)["verdict"], Value::Null, "{:#}", outcome.trial(0)["verdict"]);
-    sink.signal(Signal::INT);
-    let output = sink.finish(Duration::from_secs(5));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let received: u64 =
-        text.trim().strip_prefix("received: ").and_then(|number| number.parse().ok()).expect("it says how many");
-    // The frames of the generator's start-up test carry a signature too.
-    assert!((10_000..10_600).contains(&received), "{text}");
-    let left = topology.dut.sh("ls /run/plimsoll-sink.$(readlink /proc/self/ns/net).* 2>/dev/null || true");
-    assert!(left.is_empty(), "the sink's file is gone: {left}");
 }
 
 fn what_a_dut_ingested_comes_from_its_own_counters_without_a_sink() {

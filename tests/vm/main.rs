@@ -8,6 +8,7 @@ mod fixture;
 mod guest;
 mod modes;
 mod observe;
+mod offloads;
 mod overload;
 mod rings;
 mod softnet;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         users_case::tests(),
         rings::tests(),
         softnet::tests(),
+        offloads::tests(),
         overload::tests(),
         zero_copy::tests(),
         wire::tests(),
