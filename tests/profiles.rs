@@ -152,6 +152,9 @@ const STREAM_MISTAKES: &[(&str, &str, &[&str])] = &[
     ("streams: [{headers: [{raw: 0g}]}]\n", ":3:28:", &["`g`"]),
     ("streams: [{headers: [{raw: 123}]}]\n", ":3:28:", &["3 hexadecimal digits"]),
     ("dut: {observe: telepathy}\n", ":3:16:", &["telepathy", "netns:NAME"]),
+    ("dut: {observe: [vm:a, telepathy]}\n", ":3:23:", &["telepathy"]),
+    ("dut: {observe: [vm:a, ssh:b@c]}\n", ":3:16:", &["two observers of one kind"]),
+    ("dut: {observe: []}\n", ":3:16:", &["empty"]),
     ("dut: {interface: d0}\n", ":3:6:", &["observe"]),
     ("dut: {observe: local, restroe: false}\n", ":3:23:", &["did you mean `restore`"]),
 ];

@@ -21,7 +21,9 @@ impl Check {
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
         for (profile, compiled) in self.profile.compile()? {
             if let Some(dut) = &profile.dut {
-                Target::parse(&dut.observe)?;
+                for text in std::iter::once(&dut.observe).chain(&dut.also_observe) {
+                    Target::parse(text)?;
+                }
             }
             let document = describe(&profile, &compiled, console.verbosity() > 0);
             console.result(text::draw(&document, console.style()).trim_end());

@@ -128,9 +128,23 @@ pub struct Snapshot {
     pub kernel: Option<String>,
     /// What could not be read, in sentences. Travels with the result as a caveat.
     pub doubts: Vec<String>,
+    /// Sources of which this reading knows nothing: their counters say nothing about the trial.
+    pub silent: Vec<Source>,
 }
 
 impl Snapshot {
+    /// Takes what another observer of the same DUT read at the same time. Where both know something, this one's stands.
+    pub fn join(&mut self, other: Snapshot) {
+        for (counter, value) in other.counters {
+            self.counters.entry(counter).or_insert(value);
+        }
+        for (name, facts) in other.interfaces {
+            self.interfaces.entry(name).or_insert(facts);
+        }
+        self.doubts.extend(other.doubts);
+        self.silent.extend(other.silent);
+    }
+
     /// Puts a counter in; two of the same identity are added up (a name that a driver prints twice in one section).
     pub fn add(&mut self, source: Source, interface: &str, section: &str, name: &str, value: u64) {
         let counter = Counter { source, interface: interface.into(), section: section.into(), name: name.into() };
@@ -183,6 +197,9 @@ impl Delta {
         }
         let mut reset = Vec::new();
         for (counter, &now) in &after.counters {
+            if before.silent.contains(&counter.source) {
+                continue;
+            }
             // A counter that was not there before has come with a new queue or section; it began at zero.
             let then = before.counters.get(counter).copied().unwrap_or(0);
             match forward(then, now) {

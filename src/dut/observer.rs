@@ -101,6 +101,7 @@ pub struct Observer {
     channel: Box<dyn Channel>,
     interfaces: Vec<String>,
     limit: Duration,
+    also: Vec<Observer>,
 }
 
 impl Observer {
@@ -123,18 +124,25 @@ impl Observer {
             }
             Target::Vm(name) => (Reader::Linux, Box::new(VmChannel::of_lab(name))),
         };
-        Ok(Observer { reader, channel, interfaces, limit: READ_LIMIT })
+        Ok(Observer { reader, channel, interfaces, limit: READ_LIMIT, also: Vec::new() })
     }
 
     /// A Linux DUT over a channel that is already open.
     pub fn over(channel: Box<dyn Channel>, interfaces: Vec<String>) -> Observer {
-        Observer { reader: Reader::Linux, channel, interfaces, limit: READ_LIMIT }
+        Observer { reader: Reader::Linux, channel, interfaces, limit: READ_LIMIT, also: Vec::new() }
     }
 
     /// The same with another limit for each reading.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Observer {
         Observer { limit, ..self }
+    }
+
+    /// The same, and what another observer reads of the same DUT beside it: a hypervisor's port, a command. Settings are this one's.
+    #[must_use]
+    pub fn and(mut self, other: Observer) -> Observer {
+        self.also.push(other);
+        self
     }
 
     /// What it reads, for messages.
@@ -157,11 +165,33 @@ impl Observer {
         &self.interfaces
     }
 
-    /// Reads the DUT once.
+    /// Reads the DUT once. What an observer beside this one cannot read is a doubt.
     ///
     /// # Errors
     /// Environment: no answer within the limit, or one that holds no counter.
     pub fn observe(&self) -> Result<Snapshot> {
+        let mut snapshot = self.read()?;
+        for other in &self.also {
+            match other.observe() {
+                Ok(more) => snapshot.join(more),
+                Err(error) => {
+                    snapshot.doubts.push(format!("the DUT was not observed in full: {error}"));
+                    snapshot.silent.push(other.source());
+                }
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// Where an observer's counters come from that stands beside another; never a Linux DUT.
+    fn source(&self) -> Source {
+        match self.reader {
+            Reader::Command(_) => Source::Command,
+            _ => Source::Vsish,
+        }
+    }
+
+    fn read(&self) -> Result<Snapshot> {
         let failed = |cause: String| Error::environment("read the DUT by", self.label()).because(cause);
         match &self.reader {
             Reader::Linux => {
@@ -326,10 +356,6 @@ fn ingested(delta: &Delta, interfaces: &[String]) -> Option<Ingested> {
     if own > 0 {
         return of(own, Stage::Socket, "received");
     }
-    let handed_over = delta.total(Source::Vsish, "pkts rx ok");
-    if handed_over > 0 {
-        return of(handed_over, Stage::VnicRing, "pkts rx ok");
-    }
     let datagrams = mib("Udp.InDatagrams") + mib("Udp6InDatagrams");
     let refused = mib("Udp.NoPorts") + mib("Udp6NoPorts");
     let at_a_socket = datagrams
@@ -343,6 +369,10 @@ fn ingested(delta: &Delta, interfaces: &[String]) -> Option<Ingested> {
     let delivered = mib("Ip.InDelivers") + mib("Ip6InDelivers");
     if delivered > 0 {
         return of(delivered, Stage::Ip, "Ip.InDelivers");
+    }
+    let handed_over = delta.total(Source::Vsish, "pkts rx ok");
+    if handed_over > 0 {
+        return of(handed_over, Stage::VnicRing, "pkts rx ok");
     }
     let arrived = interfaces.first().map_or(0, |name| delta.of_interface(name, Source::Link, "rx_packets"));
     (arrived > 0).then_some(Ingested { frames: arrived, at: Stage::Driver, counter: "rx_packets" })
@@ -489,6 +519,46 @@ mod tests {
         assert_eq!(told.ingested.map(|i| i.frames), Some(75_409_132));
         assert_eq!(told.facts.rx_ring, Some(1024));
         assert!(observer.observe().unwrap_err().to_string().contains("one trial"));
+    }
+
+    #[test]
+    fn two_observers_tell_one_story_and_one_of_them_may_fail() {
+        let command =
+            |text: &str| Observer::open(&Target::Command(format!("echo '{text}'")), vec!["ge0".into()]).unwrap();
+        let files = |before: &str, after: &str| {
+            let file = |text: &str| {
+                let mut file = tempfile::NamedTempFile::new().unwrap();
+                file.write_all(text.as_bytes()).unwrap();
+                file
+            };
+            let kept = (file(before), file(after));
+            (Observer::open(&Target::VsishFiles(kept.0.path().into(), kept.1.path().into()), Vec::new()).unwrap(), kept)
+        };
+        let text = |ok: u64, full: u64| format!("pkts rx ok:{ok} running out of buffers:{full}");
+        let (vsish, _kept) = files(&text(1000, 5), &text(1900, 105));
+        let both = command("driver/missed: 7").and(vsish);
+        let told = Story::of(both.observe(), both.observe(), both.interfaces(), Side::Dut);
+        assert!(told.caveats.is_empty(), "{:?}", told.caveats);
+        assert_eq!(told.moved.iter().map(|line| line.lost_frames).sum::<u64>(), 100);
+        assert_eq!(told.ingested.map(|i| (i.frames, i.counter)), Some((900, "pkts rx ok")));
+
+        // The first reading of the port fails: its absolute counts are not taken for what moved.
+        let (vsish, kept) = files(&text(1000, 5), &text(1900, 105));
+        let both = command("driver/missed: 7").and(vsish);
+        let gone = kept.0.into_temp_path();
+        gone.close().unwrap();
+        let told = Story::of(both.observe(), both.observe(), both.interfaces(), Side::Dut);
+        assert!(told.moved.is_empty() && told.ingested.is_none(), "{:?}", told.moved);
+        assert!(told.caveats.iter().any(|caveat| caveat.text.contains("not observed in full")), "{:?}", told.caveats);
+    }
+
+    #[test]
+    fn what_a_guest_took_goes_before_what_its_port_handed_over() {
+        let mut after = Snapshot::default();
+        after.add(Source::Vsish, "vsish 0/1", "", "pkts rx ok", 100);
+        after.add(Source::Mib, "", "", "Udp.InDatagrams", 80);
+        let told = Story::of(Ok(Snapshot::default()), Ok(after), &[], Side::Dut).ingested.unwrap();
+        assert_eq!((told.frames, told.at), (80, Stage::Socket));
     }
 
     #[test]

@@ -132,6 +132,8 @@ pub struct DutConfig {
     pub at: At,
     /// `local`, `netns:NAME`, `ssh:USER@HOST`, `command:…`, `vsish:…`, as written.
     pub observe: String,
+    /// What else tells about the DUT, read beside it (`vsish:…`, `command:…`).
+    pub also_observe: Vec<String>,
     /// The DUT's interface that takes the frames.
     pub interface: Option<String>,
     /// Whether changed settings are put back.

@@ -199,21 +199,28 @@ fn stream_tags(stream: &StreamConfig) -> Option<Vec<VlanTag>> {
 }
 
 fn dut(source: &Source<'_>, node: &Node) -> Result<DutConfig> {
-    const FORMS: [&str; 6] = ["local", "netns:NAME", "vm:NAME", "ssh:USER@HOST", "command:…", "vsish:…"];
     let map = source.section(node, "dut", keys::DUT)?;
     let observe = map.require("observe")?;
-    let text = source.text(observe, "where to read the DUT")?.trim();
-    let kind = text.split(':').next().unwrap_or_default();
-    let known = FORMS.iter().any(|form| form.split(':').next() == Some(kind));
-    if !known || (kind != "local" && text.len() <= kind.len() + 1) {
+    let mut texts =
+        source.items(observe).iter().map(|item| way_to_observe(source, item)).collect::<Result<Vec<_>>>()?;
+    // A Linux DUT is read, and set, first; what is read beside it comes after.
+    let is_beside = |text: &String| text.starts_with("vsish:") || text.starts_with("command:");
+    texts.sort_by_key(is_beside);
+    let of_kind = |kind: &str| texts.iter().filter(|text| text.starts_with(kind)).count();
+    if texts.iter().filter(|text| !is_beside(text)).count() > 1 || of_kind("vsish:") > 1 || of_kind("command:") > 1 {
         return Err(source
-            .fail(observe.at, format!("`{text}` is no way to observe a DUT"))
-            .remedy(suggest(text, &FORMS)));
+            .fail(observe.at, "two observers of one kind cannot be told apart")
+            .remedy("one of local, netns, vm and ssh, one vsish and one command may stand in the list"));
     }
+    if texts.is_empty() {
+        return Err(source.fail(observe.at, "the list is empty"));
+    }
+    let text = texts.remove(0);
     let text_of = |node: Option<&Node>, what| node.map(|node| source.text(node, what).map(str::to_owned)).transpose();
     let config = DutConfig {
         at: node.at,
-        observe: text.to_owned(),
+        observe: text,
+        also_observe: texts,
         interface: text_of(map.take("interface")?, "the DUT's interface")?,
         restore: match map.take("restore")? {
             Some(node) => source.boolean(node, "restore")?,
@@ -222,4 +229,16 @@ fn dut(source: &Source<'_>, node: &Node) -> Result<DutConfig> {
         set_ring: text_of(map.take("set_ring")?, "a command")?,
     };
     Ok(config)
+}
+
+/// One of the forms in which the DUT can be read, as written.
+fn way_to_observe(source: &Source<'_>, node: &Node) -> Result<String> {
+    const FORMS: [&str; 6] = ["local", "netns:NAME", "vm:NAME", "ssh:USER@HOST", "command:…", "vsish:…"];
+    let text = source.text(node, "where to read the DUT")?.trim();
+    let kind = text.split(':').next().unwrap_or_default();
+    let known = FORMS.iter().any(|form| form.split(':').next() == Some(kind));
+    if !known || (kind != "local" && text.len() <= kind.len() + 1) {
+        return Err(source.fail(node.at, format!("`{text}` is no way to observe a DUT")).remedy(suggest(text, &FORMS)));
+    }
+    Ok(text.to_owned())
 }

@@ -295,19 +295,25 @@ fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>) -> Option<Arc<Obs
     caveats.extend(done.into_iter().map(|sentence| Caveat::new(Code::CleanedUp, sentence)));
     let failed = failed.iter().map(|error| format!("a killed run left a DUT changed, and it is so still: {error}"));
     caveats.extend(failed.map(|text| Caveat::new(Code::ObserverFailed, text)));
-    let interfaces = dut.interface.iter().cloned().collect();
-    let target = Target::parse(&dut.observe).map(|target| match (target, netns::current_name()) {
-        // What runs there needs that namespace's /sys too.
-        (Target::Local, Some(netns)) => Target::Netns(netns),
-        (target, _) => target,
-    });
-    match target.and_then(|target| Observer::open(&target, interfaces)) {
-        Ok(observer) => Some(Arc::new(observer)),
-        Err(error) => {
-            caveats.push(Caveat::new(Code::ObserverFailed, format!("the DUT is not observed: {error}")));
-            None
+    let open = |text: &str| {
+        let target = Target::parse(text).map(|target| match (target, netns::current_name()) {
+            // What runs there needs that namespace's /sys too.
+            (Target::Local, Some(netns)) => Target::Netns(netns),
+            (target, _) => target,
+        });
+        target.and_then(|target| Observer::open(&target, dut.interface.iter().cloned().collect()))
+    };
+    let mut failed = |error: Error, what: &str| {
+        caveats.push(Caveat::new(Code::ObserverFailed, format!("the DUT is not observed{what}: {error}")));
+    };
+    let mut observer = open(&dut.observe).map_err(|error| failed(error, "")).ok()?;
+    for text in &dut.also_observe {
+        match open(text) {
+            Ok(other) => observer = observer.and(other),
+            Err(error) => failed(error, " in full"),
         }
     }
+    Some(Arc::new(observer))
 }
 
 fn result_file(options: &Options, seed: u64) -> ResultFile {

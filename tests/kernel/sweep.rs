@@ -25,6 +25,7 @@ pub fn tests() -> Vec<Test> {
         an_interrupted_sweep_puts_the_ring_back,
         killed_sweeps_leave_a_ring_that_the_next_run_puts_back,
         what_a_dut_ingested_comes_from_its_own_counters_without_a_sink,
+        a_hypervisors_port_is_read_beside_the_dut,
     ]
 }
 
@@ -245,4 +246,28 @@ fn what_a_dut_ingested_comes_from_its_own_counters_without_a_sink() {
     let sink = UdpSink::bind(&topology.dut, "10.1.0.1:9");
     let open = run();
     assert_eq!((open.count("received_frames"), sink.finish().datagrams), (5000, 5000));
+}
+
+fn a_hypervisors_port_is_read_beside_the_dut() {
+    let topology = Topology::sink(Options::default());
+    let folder = tempfile::tempdir().expect("a scratch folder");
+    let file = |name: &str, full: u64| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("pkts rx ok:1 running out of buffers:{full}\n")).expect("it can be written");
+        path.display().to_string()
+    };
+    let vsish = format!("vsish:file:{},{}", file("before", 5), file("after", 55));
+    let profile = format!("{SINK}dut: {{observe: ['{vsish}', 'netns:{}'], interface: d0}}\n", topology.dut.name());
+    let outcome = Plimsoll::with_profile(&profile)
+        .run(&topology.generator, "run PROFILE --rate 10kpps --count 1000 --frame-size 128", Duration::from_secs(30))
+        .expect_code(0);
+    assert_eq!(outcome.count("received_frames"), 1000, "the guest's own count");
+    let counters = outcome.trial(0)["dut"].as_array().expect("a list").clone();
+    let tells = |name: &str, delta: u64| {
+        counters
+            .iter()
+            .any(|c| c["counter"].as_str().is_some_and(|counter| counter.contains(name)) && c["delta"] == delta)
+    };
+    assert!(tells("running out of buffers", 50) && tells("Udp.NoPorts", 1000), "{counters:#?}");
+    assert!(!outcome.caveats().contains(&"observer_failed".to_owned()), "{:?}", outcome.caveats());
 }
