@@ -32,6 +32,11 @@ pub fn fps(value: u64) -> String {
     format!("{} frames/s", count(value))
 }
 
+/// Whether so many frames in so long have a rate worth printing: none, or at least two, in at least 1 ms.
+pub fn has_rate(frames: u64, duration_ns: u64) -> bool {
+    frames != 1 && duration_ns >= 1_000_000
+}
+
 /// Bits per second with three significant digits: `22.0 Gb/s`, `672 Mb/s`.
 pub fn bps(value: u64) -> String {
     si(value as f64, "b/s")
@@ -72,6 +77,12 @@ pub fn percent(ratio: f64) -> String {
     }
     let decimals = decimals_for(value);
     format!("{} %", trim_zeros(&format!("{value:.decimals$}")))
+}
+
+/// A measured share: [`percent`] to a tenth of a percent, as exact as pacing is; what is not 0 never prints as 0.
+pub fn share(ratio: f64) -> String {
+    let tenths = (ratio * 1_000.0).round() / 1_000.0;
+    percent(if tenths == 0.0 { ratio } else { tenths })
 }
 
 /// A ratio as a factor: `2.2×`, `0.08×`.
@@ -172,6 +183,16 @@ mod tests {
         ] {
             assert_eq!(percent(ratio), text);
         }
+    }
+
+    #[test]
+    fn a_share_is_exact_to_a_tenth_of_a_percent_and_never_rounds_to_nothing() {
+        for (ratio, text) in
+            [(0.0, "0 %"), (0.07929, "7.9 %"), (0.0006, "0.1 %"), (0.0000672, "0.00672 %"), (0.99996, "100 %")]
+        {
+            assert_eq!(share(ratio), text);
+        }
+        assert_eq!([has_rate(1, 1 << 40), has_rate(5, 999_999), has_rate(2, 1_000_000)], [false, false, true]);
     }
 
     #[test]

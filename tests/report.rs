@@ -242,7 +242,10 @@ fn claims_are_built_as_the_fixture_has_them() {
             let len = FrameLen::new(claim.frame_size.as_u64().expect("a size")).expect("a valid size");
             let frames = format!("{len}-byte frames");
             let (claim_mbps, measured_fps) = (claim.claim_mbps, claim.measured_fps);
-            (claim.frame_size.clone(), Delivered { frames, mean: MeanFrame::of(len), claim_mbps, measured_fps })
+            (
+                claim.frame_size.clone(),
+                Delivered { frames, mean: MeanFrame::of(len), claim_mbps, measured_fps, at_max: false },
+            )
         })
         .collect();
     assert_eq!(Claim::of("g0", &delivered), file.claims[..3]);

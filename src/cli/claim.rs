@@ -18,6 +18,7 @@ pub(super) const RFC2544_SIZES: &str = "64,128,256,512,1024,1280,1518";
 
 /// The link speed that each side claims beside what is really delivered [default: the RFC 2544 frame sizes]
 #[derive(Debug, Args)]
+#[command(mut_args(super::load::hide_run_flags))]
 pub(super) struct Claim {
     #[command(flatten)]
     load: Load,
@@ -55,6 +56,7 @@ impl Claim {
                     mean: session.mean_frame(),
                     claim_mbps: carried.claim_mbps,
                     measured_fps: carried.fps,
+                    at_max: carried.at_max,
                 };
                 match delivered.iter_mut().find(|(interface, _)| *interface == carried.interface) {
                     Some((_, sizes)) => sizes.push((frame_size.clone(), one)),

@@ -1,6 +1,6 @@
 //! The flags of every command that sends, and the profile they refer to.
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 
 use super::profile::ProfileArgs;
 use crate::{
@@ -60,6 +60,12 @@ impl Backend {
             Backend::Packet => BackendChoice::Packet,
         }
     }
+}
+
+/// Hides from a search's help what only a run has; who types it all the same is told what to use instead.
+pub(super) fn hide_run_flags(flag: Arg) -> Arg {
+    let is_of_run = matches!(flag.get_id().as_str(), "rate" | "duration" | "count");
+    flag.hide(is_of_run)
 }
 
 impl Load {

@@ -24,6 +24,8 @@ pub struct Delivered {
     pub claim_mbps: Option<u64>,
     /// Frames per second that were delivered.
     pub measured_fps: u64,
+    /// It delivered all that was asked for: the load that was asked for (--max) was the limit.
+    pub at_max: bool,
 }
 
 /// The comparison.
@@ -84,17 +86,26 @@ fn sentence(one: &Delivered, l1: u64, ratio: Option<f64>, most_bits: Option<&Del
     if one.measured_fps == 0 {
         return format!("nothing was delivered with {frames}, so the claim cannot be judged");
     }
+    let (at_least, because) = if one.at_max { ("at least ", ": --max was the limit") } else { ("", "") };
     let (Some(ratio), Some(claim)) = (ratio, one.claim_mbps.map(human::link_speed)) else {
-        return format!("no link speed is claimed; {frames} carried {delivered} (L1)");
+        return format!("no link speed is claimed; {frames} carried {at_least}{delivered} (L1){because}");
     };
     if ratio > ABOVE_CLAIM_RATIO {
         let times = human::times(ratio);
-        return format!("the claim is not the limit: {delivered} (L1) through a NIC that claims {claim} ({times})");
+        return format!(
+            "the claim is not the limit: {at_least}{delivered} (L1) through a NIC that claims {claim} ({times}){because}"
+        );
     }
     if ratio >= FULL_LINK_RATIO {
         return format!("the claim is reached: {delivered} (L1) of {claim}; the link may be the limit");
     }
-    let share = human::percent((ratio * 1_000.0).round().max(1.0) / 1_000.0);
+    let share = human::share(ratio);
+    if one.at_max {
+        let fps = human::fps(one.measured_fps);
+        return format!(
+            "at least {fps} with {frames}, {share} of the {claim} claimed{because}, not the claim or the DUT"
+        );
+    }
     let more = most_bits.filter(|most| bps_l1(most.measured_fps, most.mean) > l1 + l1 / 20);
     match more {
         Some(most) => {
@@ -115,7 +126,7 @@ mod tests {
 
     fn delivered(bytes: u64, claim_mbps: Option<u64>, measured_fps: u64) -> Delivered {
         let mean = MeanFrame::of(FrameLen::new(bytes).unwrap());
-        Delivered { frames: format!("{bytes}-byte frames"), mean, claim_mbps, measured_fps }
+        Delivered { frames: format!("{bytes}-byte frames"), mean, claim_mbps, measured_fps, at_max: false }
     }
 
     #[test]
@@ -146,6 +157,20 @@ mod tests {
     fn one_size_alone_does_not_show_that_frames_are_the_limit() {
         let compared = &compare(&[delivered(64, Some(10_000), 1_190_476)])[0];
         assert_eq!(compared.sentence, "the claim is not the limit: 64-byte frames use 8 % of the 10 Gb/s claimed");
+    }
+
+    #[test]
+    fn where_max_was_the_limit_nothing_else_is_blamed() {
+        let at_max = |bytes, claim, fps| Delivered { at_max: true, ..delivered(bytes, claim, fps) };
+        let compared = compare(&[at_max(64, Some(10_000), 1_000), at_max(1518, Some(10_000), 1_000)]);
+        assert_eq!(
+            compared[0].sentence,
+            "at least 1,000 frames/s with 64-byte frames, 0.00672 % of the 10 Gb/s claimed: --max was the limit, \
+             not the claim or the DUT"
+        );
+        let said = |claim, fps| compare(&[at_max(1518, claim, fps)])[0].sentence.clone();
+        assert!(said(Some(10), 4_000).ends_with("claims 10 Mb/s (4.9×): --max was the limit"));
+        assert!(said(None, 4_000).ends_with("carried at least 49.2 Mb/s (L1): --max was the limit"));
     }
 
     #[test]

@@ -124,7 +124,10 @@ pub fn run(trial: &Trial) -> (Tone, String) {
     if trial.completed_frames == 0 {
         return (Tone::Bad, "no frame left the generator.".to_owned());
     }
-    let sent = format!("{} frames left at {}", human::count(trial.completed_frames), human::fps(trial.tx_fps));
+    let mut sent = format!("{} frames left", human::count(trial.completed_frames));
+    if human::has_rate(trial.completed_frames, (trial.duration_s * 1e9) as u64) {
+        sent.push_str(&format!(" at {}", human::fps(trial.tx_fps)));
+    }
     let lost = trial.lost_frames.map(|lost| (lost, human::count(lost.unsigned_abs())));
     let (tone, fate) = match lost {
         None => (Tone::Warn, "what became of them was not counted".to_owned()),
@@ -175,6 +178,7 @@ mod tests {
             lost_frames: lost,
             loss_ratio: lost.map(|lost| lost as f64 / completed as f64),
             tx_fps: completed,
+            duration_s: 1.0,
             ..Trial::default()
         }
     }

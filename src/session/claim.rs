@@ -5,6 +5,7 @@
 use super::{Event, Listener, Session, trial::Want};
 use crate::{
     error::Result,
+    meter::claim::FULL_LINK_RATIO,
     units::{NS_PER_S, Rate, per_second},
 };
 
@@ -17,6 +18,8 @@ pub struct Carried {
     pub claim_mbps: Option<u64>,
     /// Frames/s in its busier direction.
     pub fps: u64,
+    /// That is the load that was asked for: there may be more.
+    pub at_max: bool,
 }
 
 impl Session {
@@ -37,10 +40,13 @@ impl Session {
         })?;
         let sent_for_ns = (trial.duration_s * NS_PER_S as f64).round() as u64;
         let fps = |frames: u64| per_second(frames, sent_for_ns);
+        let asked_fps = want.load_fps.iter().flatten().copied().max();
+        let at_max = |fps: u64| asked_fps.is_some_and(|asked| fps as f64 >= asked as f64 * FULL_LINK_RATIO);
         let of_port = |(port, counted): (&super::Port, &crate::report::result::PortTrial)| Carried {
             interface: port.link.name.clone(),
             claim_mbps: port.info.claim_mbps,
             fps: fps(counted.completed_frames.max(counted.received_frames.unwrap_or(0))),
+            at_max: false,
         };
         let takes_part = |carried: &Carried| carried.fps > 0;
         let mut all: Vec<Carried> = self.ports.iter().zip(&trial.ports).map(of_port).filter(takes_part).collect();
@@ -49,9 +55,10 @@ impl Session {
             let seen = observer.observe().map(|snapshot| snapshot.interfaces).unwrap_or_default();
             all.extend(observer.interfaces().iter().filter_map(|name| {
                 let claim_mbps = seen.get(name)?.claim_mbps;
-                Some(Carried { interface: format!("DUT {name}"), claim_mbps, fps: fps(received) })
+                Some(Carried { interface: format!("DUT {name}"), claim_mbps, fps: fps(received), at_max: false })
             }));
         }
+        all.iter_mut().for_each(|carried| carried.at_max = at_max(carried.fps));
         self.keep(trial);
         Ok(all)
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{
     frames::{inside, open_tap, read_tap},
-    harness::Test,
+    harness::{Test, skip},
     netns::{Netns, Options, Topology},
     run::{FORWARD, Outcome, Plimsoll},
 };
@@ -41,15 +41,13 @@ fn a_veth_claims_10_gbps_and_both_sides_are_compared() {
             [small, large].map(|claim| (claim["claim_mbps"].as_u64(), claim["theoretical_fps"].as_u64())),
             [(Some(10_000), Some(14_880_952)), (Some(10_000), Some(812_743))]
         );
-        // The same frames/s with 24 times the bytes: frames, not bits, are what 64-byte frames are short of.
-        assert!(
-            small["sentence"].as_str().is_some_and(|text| text.starts_with("limited by frames per second")),
-            "{small}"
-        );
-        assert!(
-            large["sentence"].as_str().is_some_and(|text| text.starts_with("the claim is not the limit")),
-            "{large}"
-        );
+        for claim in [small, large] {
+            if claim["measured_fps"].as_u64().is_some_and(|fps| fps < 19_800) {
+                skip("idle", "the host kept the generator from sending 20 kpps");
+            }
+            let sentence = claim["sentence"].as_str().unwrap_or_default();
+            assert!(sentence.starts_with("at least ") && sentence.contains("--max was the limit"), "{sentence}");
+        }
         assert!(large["ratio"].as_f64().is_some_and(|ratio| 0.001 < ratio && ratio < 0.03), "{large}");
     }
 }

@@ -96,7 +96,7 @@ fn ceiling_cells(file: &ResultFile, ceiling: &Ceiling) -> Vec<String> {
         or_dash(ceiling.throughput_fps, human::count),
         or_dash(width, human::percent),
         or_dash(line, human::count),
-        or_dash(share, |share| human::percent((share * 1_000.0).round() / 1_000.0)),
+        or_dash(share, human::share),
         or_dash(ceiling.bps_l1, human::bps),
         or_dash(ceiling.bps_l2, human::bps),
         labels::outcome(&ceiling.outcome).to_owned(),
@@ -227,7 +227,7 @@ pub(super) fn claim_blocks(file: &ResultFile) -> Vec<Block> {
             human::count(claim.measured_fps),
             human::bps(claim.bps_l1),
             human::bps(claim.bps_l2),
-            or_dash(claim.ratio, |ratio| human::percent((ratio * 1_000.0).round() / 1_000.0)),
+            or_dash(claim.ratio, human::share),
         ]);
     }
     vec![Block::Heading("Claimed link speed and what was delivered".to_owned()), Block::Table(table)]

@@ -181,6 +181,10 @@ fn rates_table(file: &ResultFile, trial: &Trial) -> Table {
 
 fn rate_row(name: &str, frames: u64, bytes: u64, duration_ns: u64, claim: Option<Option<u64>>) -> Vec<String> {
     let counts = Counts { completed_frames: frames, tx_bytes: bytes, ..Counts::default() };
+    // One frame has no rate, nor have a few within no time.
+    if !human::has_rate(frames, duration_ns) {
+        return vec![name.to_owned(), "–".to_owned(), "–".to_owned(), "–".to_owned(), String::new()];
+    }
     let fps = per_second(frames, duration_ns);
     let claim = match claim {
         None => String::new(),
@@ -189,7 +193,7 @@ fn rate_row(name: &str, frames: u64, bytes: u64, duration_ns: u64, claim: Option
             let mean = MeanFrame { bytes, frames };
             let at_claim = if frames == 0 { 0 } else { line_rate_fps(mbps.saturating_mul(1_000_000), mean) };
             let share = if at_claim == 0 { 0.0 } else { fps as f64 / at_claim as f64 };
-            format!("{} of {}", human::percent((share * 1_000.0).round() / 1_000.0), human::link_speed(mbps))
+            format!("{} of {}", human::share(share), human::link_speed(mbps))
         }
     };
     vec![
