@@ -233,9 +233,7 @@ impl Held {
     fn forget(&self) -> Result<()> {
         fs::remove_file(&self.path)
             .and_then(|()| sync_folder(&self.path))
-            .map_err(|error| Error::environment("remove", self.path.display().to_string()).os(&error))?;
-        self.lock.remove();
-        Ok(())
+            .map_err(|error| Error::environment("remove", self.path.display().to_string()).os(&error))
     }
 }
 
@@ -282,10 +280,14 @@ impl Lock {
             }
         }
     }
+}
 
-    /// Removes the file; it stays locked until it is dropped.
-    fn remove(&self) {
-        let _ = fs::remove_file(&self.path);
+impl Drop for Lock {
+    /// Removes the file, still locked, unless there is something left to be put back under it.
+    fn drop(&mut self) {
+        if !self.path.with_extension("json").exists() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
