@@ -13,7 +13,9 @@ use tempfile::TempDir;
 fn workshop() -> TempDir {
     let dir = tempfile::tempdir().expect("a folder for the test");
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("permissions can be set");
-    fs::copy(env!("CARGO_BIN_EXE_plimsoll"), dir.path().join("plimsoll")).expect("the binary can be copied");
+    // By another process: a descriptor that writes it, inherited by another test's child, would keep it from being run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_plimsoll")).arg(dir.path().join("plimsoll")).status();
+    assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
     fs::create_dir(dir.path().join("profiles")).expect("a folder can be made");
     for entry in fs::read_dir("profiles").expect("profiles/ is there") {
         let path = entry.expect("profiles/ is readable").path();
@@ -25,12 +27,16 @@ fn workshop() -> TempDir {
 
 /// Runs the copy; as `nobody` where the test itself is root.
 fn run(dir: &Path, arguments: &[&str]) -> Output {
+    command(dir, arguments).output().expect("the binary runs")
+}
+
+fn command(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(dir.join("plimsoll"));
     command.args(arguments).current_dir(dir).env_remove("PLIMSOLL_LOG");
     if rustix::process::geteuid().is_root() {
         command.uid(65_534).gid(65_534);
     }
-    command.output().expect("the binary runs")
+    command
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -129,4 +135,121 @@ fn a_share_of_the_link_is_reckoned_with_an_assumed_speed_and_said() {
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(said.contains("7,440,476 frames/s") && said.contains("reckoned with a link of 10 Gb/s"), "{said}");
+}
+
+#[test]
+fn check_refuses_what_run_would_refuse_whatever_the_nic() {
+    let dir = workshop();
+    for (profile, words) in [
+        ("ports: [{interface: g0, default_gw: 10.1.0.1}]", "give the port src_ip"),
+        ("ports: [{interface: g0, src_ip: 10.1.0.2}, {interface: g1, src_ip: 10.2.0.2}]", "default_gw or dest_mac"),
+        (
+            "ports: [{interface: g0, src_ip: 10.1.0.2, default_gw: 10.1.0.1}]\ndut: {observe: 'vsish:root@host/x'}",
+            "PORTSET/PORT",
+        ),
+    ] {
+        fs::write(dir.path().join("p.yaml"), profile).expect("a file can be written");
+        for arguments in [&["check", "p.yaml"][..], &["pcap", "p.yaml", "-o", "x.pcap"]] {
+            let output = run(dir.path(), arguments);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{profile}\n{said}{}", text(&output.stdout));
+            assert!(said.contains(words), "{profile}\n{said}");
+        }
+    }
+    let run_too = run(dir.path(), &["run", "p.yaml"]);
+    assert_eq!(run_too.status.code(), Some(2), "{}", text(&run_too.stderr));
+}
+
+#[test]
+fn check_writes_json_where_it_is_asked_to() {
+    let dir = workshop();
+    let output = run(dir.path(), &["check", "profiles/vm-dut.yaml", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("nothing but JSON is printed");
+    assert_eq!(document["schema"], "plimsoll-check/1");
+    let size = &document["checked"][0];
+    assert_eq!((&size["ports"][0]["name"], &size["ports"][0]["load_fps"]), (&"g0".into(), &1_225_490.into()));
+    assert_eq!((&size["streams"][0]["port"], &size["streams"][0]["rx_port"]), (&"g0".into(), &"g1".into()));
+    let output = run(dir.path(), &["check", "profiles/vm-dut.yaml", "--json", "check.json"]);
+    assert!(text(&output.stdout).contains("is good"), "{}", text(&output.stderr));
+    let refused = run(dir.path(), &["pcap", "profiles/udp-64.yaml", "-o", "x.pcap", "--json", "x.json"]);
+    assert_eq!(refused.status.code(), Some(2), "nothing is ignored in silence: {}", text(&refused.stderr));
+    let kept = fs::read(dir.path().join("check.json")).expect("the file is there");
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&kept).expect("it is JSON"), document);
+}
+
+#[test]
+fn a_search_does_not_list_what_it_refuses() {
+    let dir = workshop();
+    for command in ["ceiling", "sweep", "claim"] {
+        let help = text(&run(dir.path(), &[command, "--help"]).stdout);
+        assert!(help.contains("--frame-size"), "{help}");
+        for flag in ["--rate", "--duration", "--count"] {
+            assert!(!help.contains(flag), "{command} lists {flag}\n{help}");
+            let output = run(
+                dir.path(),
+                &[command, "profiles/udp-64.yaml", flag, if flag == "--duration" { "1s" } else { "5" }],
+            );
+            assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+        }
+    }
+    assert!(text(&run(dir.path(), &["run", "--help"]).stdout).contains("--rate"));
+}
+
+#[test]
+fn goals_that_cannot_be_are_refused_before_anything_is_opened() {
+    let dir = workshop();
+    for (arguments, words) in
+        [(&["--width", "200%"][..], "width"), (&["--goal", "a=1%", "--goal", "a=2%"], "two goals are named 'a'")]
+    {
+        for command in ["ceiling", "sweep"] {
+            let output = run(dir.path(), &[&[command, "profiles/udp-64.yaml"], arguments].concat());
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_full_device_is_an_error_and_a_closed_pipe_is_none() {
+    let dir = workshop();
+    for arguments in [&["check", "profiles/udp-64.yaml"][..], &["check", "profiles/udp-64.yaml", "--json", "-"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full is there");
+        let output = command(dir.path(), arguments).stdout(full).output().expect("the binary runs");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("cannot write standard output: No space left on device"), "{said}");
+        let (reader, writer) = std::io::pipe().expect("a pipe can be made");
+        drop(reader);
+        let output = command(dir.path(), arguments).stdout(writer).output().expect("the binary runs");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    }
+}
+
+#[test]
+fn pcap_writes_to_standard_output() {
+    let dir = workshop();
+    let output = run(dir.path(), &["pcap", "profiles/udp-64.yaml", "-o", "-", "--count", "5"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let capture = plimsoll::wire::capture::parse(&output.stdout).expect("standard output is a capture");
+    assert_eq!(capture.frames.len(), 5);
+    assert!(!dir.path().join("-").exists());
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_with_what_to_name_instead() {
+    let dir = workshop();
+    fs::write(dir.path().join("half.json"), "{\"schema\": \"plimsoll/1\"}").expect("a file can be written");
+    for (arguments, words) in [
+        (["check", "nothing.yaml"], "name a profile"),
+        (["check", "profiles"], "name a profile"),
+        (["report", "nothing.json"], "give a result file"),
+        (["report", "half.json"], "give a result file"),
+    ] {
+        let output = run(dir.path(), &arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
 }

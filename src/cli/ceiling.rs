@@ -17,6 +17,7 @@ use crate::{
 
 /// Find the ingest ceiling for one or more loss goals
 #[derive(Debug, Args)]
+#[command(mut_args(super::load::hide_run_flags))]
 pub(super) struct Ceiling {
     #[command(flatten)]
     load: Load,
@@ -27,7 +28,7 @@ pub(super) struct Ceiling {
 impl Ceiling {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
         let (profile, options) = self.load.read_for_search()?;
-        let wanted = self.search.options();
+        let wanted = self.search.options()?;
         let mut follower = Follower::new(console, global.json.as_deref())?;
         let stop = super::stop_flag()?;
         let mut session = Session::open(profile, &options, stop, &mut |event| {

@@ -2,11 +2,10 @@
 
 use clap::Args;
 
-use super::{Exit, profile::ProfileArgs};
+use super::{Exit, Global, profile::ProfileArgs};
 use crate::{
-    dut::observer::Target,
     error::Result,
-    report::{console::Console, profile::describe, text},
+    report::{console::Console, json, profile, text},
 };
 
 /// Parse and validate a profile; print ports, streams, flows, rates and the compiled program (-v: every byte)
@@ -17,15 +16,17 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Checks and prints.
-    pub(super) fn run(&self, console: &Console) -> Result<Exit> {
-        for (profile, compiled) in self.profile.compile()? {
-            if let Some(dut) = &profile.dut {
-                for text in std::iter::once(&dut.observe).chain(&dut.also_observe) {
-                    Target::parse(text)?;
-                }
+    /// Checks and prints; with `--json` also writes it as JSON.
+    pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
+        let checked = self.profile.compile()?;
+        if let Some(path) = &global.json {
+            json::write(path, &json::pretty(&profile::json(&checked)))?;
+            if path.as_os_str() == "-" {
+                return Ok(Exit::Done);
             }
-            let document = describe(&profile, &compiled, console.verbosity() > 0);
+        }
+        for (read, compiled) in checked {
+            let document = profile::describe(&read, &compiled, console.verbosity() > 0);
             console.result(text::draw(&document, console.style()).trim_end());
         }
         Ok(Exit::Done)

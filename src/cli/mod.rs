@@ -106,7 +106,8 @@ impl Exit {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let console = Console::new(cli.global.quiet, cli.global.verbose, cli.global.no_color);
-    match dispatch(&cli, &console) {
+    let done = dispatch(&cli, &console);
+    match done.and_then(|exit| console.failure().map_or(Ok(exit), Err)) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(error) => {
             console.error(&error);
@@ -119,15 +120,20 @@ fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
     if let Some(name) = &cli.global.netns {
         netns::enter(name)?;
     }
+    if let (Some(_), Command::Pcap(_) | Command::Lab(_)) = (&cli.global.json, &cli.command) {
+        return Err(Error::usage("use", "--json with pcap or lab")
+            .because("they have no result to write")
+            .remedy("leave it out"));
+    }
     match &cli.command {
         Command::Probe(probe) => probe.run(console, &cli.global),
-        Command::Check(check) => check.run(console),
+        Command::Check(check) => check.run(&cli.global, console),
         Command::Pcap(pcap) => pcap.run(console),
         Command::Run(run) => run.run(&cli.global, console),
         Command::Ceiling(ceiling) => ceiling.run(&cli.global, console),
         Command::Sweep(sweep) => sweep.run(&cli.global, console),
         Command::Claim(claim) => claim.run(&cli.global, console),
-        Command::Sink(sink) => sink.run(console),
+        Command::Sink(sink) => sink.run(&cli.global, console),
         Command::Lab(lab) => lab.run(console),
         Command::Report(report) => report.run(console, &cli.global),
     }

@@ -1,15 +1,15 @@
 //! `plimsoll pcap PROFILE -o FILE`.
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{Exit, profile::ProfileArgs};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     human,
     program::preview::preview,
-    report::{capture::to_pcap, console::Console},
+    report::{capture::to_pcap, console::Console, json},
 };
 
 /// Write the first frames of a profile as a capture file; touches no NIC
@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct Pcap {
     #[command(flatten)]
     profile: ProfileArgs,
-    /// The file to write
+    /// The file to write; `-` for standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// How many frames, of all ports together (and for each of several frame sizes)
@@ -38,9 +38,11 @@ impl Pcap {
                 console.note(&caveat.text);
             }
         }
-        let name = self.output.display().to_string();
-        fs::write(&self.output, to_pcap(&frames)?).map_err(|error| Error::environment("write", &name).os(&error))?;
-        console.note(&format!("{} frames written to {name}", human::count(frames.len() as u64)));
+        json::write(&self.output, &to_pcap(&frames)?)?;
+        if self.output.as_os_str() != "-" {
+            let frames = human::count(frames.len() as u64);
+            console.note(&format!("{frames} frames written to {}", self.output.display()));
+        }
         Ok(Exit::Done)
     }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Exit, Global};
 use crate::{
-    error::{Error, Result},
+    error::Result,
     host::probe::probe,
     report::{console::Console, json, probe::describe, text},
 };
@@ -22,9 +22,7 @@ impl Probe {
     pub(super) fn run(&self, console: &Console, global: &Global) -> Result<Exit> {
         let probe = probe(&self.interfaces)?;
         if let Some(path) = &global.json {
-            let bytes = serde_json::to_vec_pretty(&probe)
-                .map_err(|cause| Error::environment("write", path.display().to_string()).because(cause))?;
-            json::write(path, &bytes)?;
+            json::write(path, &json::pretty(&probe))?;
             if path.as_os_str() == "-" {
                 return Ok(Exit::Done);
             }

@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::{
     caveat::{Caveat, Code},
+    dut::observer::Target,
     error::{Error, Result},
     human,
     profile::{self, Profile, SizeMix},
@@ -51,6 +52,9 @@ impl ProfileArgs {
         let path =
             self.profile.as_deref().ok_or_else(|| Error::usage("read", "the profile").because("none is named"))?;
         let mut profile = read_profile(path)?;
+        // A way to read the DUT that cannot be one is a mistake of the profile; one that does not answer is a doubt.
+        let ways = profile.dut.iter().flat_map(|dut| std::iter::once(&dut.observe).chain(&dut.also_observe));
+        ways.map(|way| Target::parse(way)).try_for_each(|parsed| parsed.map(drop))?;
         profile.rate = self.rate.or(profile.rate);
         profile.seed = self.seed.unwrap_or(profile.seed);
         if self.bidirectional {

@@ -5,7 +5,13 @@ use clap::Args;
 use super::{Exit, Global, load::Load};
 use crate::{
     error::{Error, Result},
-    report::{console::Console, json::Saver, result::ResultFile, text},
+    human,
+    report::{
+        console::Console,
+        json::Saver,
+        result::{ResultFile, Trial},
+        text,
+    },
     session::{Event, Session, options::DEFAULT_DURATION_NS, trial::Want},
 };
 
@@ -77,10 +83,10 @@ impl Run {
         if let Some(error) = lost {
             return Err(error);
         }
-        self.exit(&file, stopped)
+        self.exit(&file, stopped, console)
     }
 
-    fn exit(&self, file: &ResultFile, stopped: bool) -> Result<Exit> {
+    fn exit(&self, file: &ResultFile, stopped: bool, console: &Console) -> Result<Exit> {
         if stopped {
             return Ok(Exit::Interrupted);
         }
@@ -91,11 +97,63 @@ impl Run {
                 .remedy("see the caveats above; is the link up?"));
         }
         let Some(limit) = self.max_loss else { return Ok(Exit::Done) };
-        let losses: Option<Vec<f64>> = file.trials.iter().map(|trial| trial.loss_ratio).collect();
-        Ok(match losses {
-            None => Exit::NoVerdict,
-            Some(losses) if losses.iter().any(|&loss| loss > limit) => Exit::GoalNotMet,
-            Some(_) => Exit::Done,
-        })
+        let (exit, why) = judge(&file.trials, limit);
+        why.iter().for_each(|why| console.note(&format!("no verdict on --max-loss: {why}")));
+        Ok(exit)
+    }
+}
+
+/// Of the intended frames, the share that must have left for a loss to be one at the intended load: pacing is exact to about 1 %.
+const SENT_PERCENT: u64 = 99;
+
+/// Whether every trial lost at most `limit`, and why that cannot be told.
+fn judge(trials: &[Trial], limit: f64) -> (Exit, Option<String>) {
+    // What was lost at less than the intended load is lost at that load too.
+    if trials.iter().any(|trial| trial.loss_ratio.is_some_and(|loss| loss > limit)) {
+        return (Exit::GoalNotMet, None);
+    }
+    if trials.iter().any(|trial| trial.loss_ratio.is_none()) {
+        return (Exit::NoVerdict, Some("what arrived was not counted".to_owned()));
+    }
+    let is_short = |trial: &&Trial| {
+        let (sent, intended) = (u128::from(trial.completed_frames), u128::from(trial.intended_frames));
+        trial.load_fps.is_some() && sent * 100 < intended * u128::from(SENT_PERCENT)
+    };
+    match trials.iter().find(is_short) {
+        None => (Exit::Done, None),
+        Some(short) => {
+            let (sent, intended) = (human::count(short.completed_frames), human::count(short.intended_frames));
+            (
+                Exit::NoVerdict,
+                Some(format!("only {sent} of {intended} intended frames were sent; ask for a lower --rate")),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_judged_only_at_the_load_that_was_intended() {
+        let trial = |load_fps, completed_frames, loss_ratio| Trial {
+            load_fps,
+            intended_frames: 1000,
+            completed_frames,
+            loss_ratio,
+            ..Trial::default()
+        };
+        for (trial, exit) in [
+            (trial(Some(1000), 1000, Some(0.0)), Exit::Done),
+            (trial(Some(1000), 990, Some(0.001)), Exit::Done),
+            (trial(Some(1000), 989, Some(0.0)), Exit::NoVerdict),
+            (trial(Some(1000), 500, Some(0.5)), Exit::GoalNotMet),
+            (trial(Some(1000), 1000, None), Exit::NoVerdict),
+            (trial(None, 500, Some(0.0)), Exit::Done),
+        ] {
+            let (judged, why) = judge(std::slice::from_ref(&trial), 0.001);
+            assert_eq!((judged, why.is_some()), (exit, exit == Exit::NoVerdict), "{trial:?}");
+        }
     }
 }

@@ -52,7 +52,10 @@ enum Standard {
 
 impl Search {
     /// What the flags ask for.
-    pub(super) fn options(&self) -> SearchOptions {
+    ///
+    /// # Errors
+    /// A width that is none, two goals of one name.
+    pub(super) fn options(&self) -> Result<SearchOptions> {
         let goals = match (self.goal.is_empty(), self.standard) {
             (true, Some(Standard::Rfc2544)) => vec![SearchGoal::rfc2544()],
             (true, None) => vec![SearchGoal::ndr(), SearchGoal::pdr()],
@@ -68,13 +71,18 @@ impl Search {
             }
             goal
         };
-        SearchOptions {
-            goals: goals.into_iter().map(goal).collect(),
+        let goals: Vec<SearchGoal> = goals.into_iter().map(goal).collect();
+        // The loads come later; what is wrong with the goals is told before anything is opened.
+        SearchConfig::new(1, 1, goals.clone())
+            .validate()
+            .map_err(|cause| Error::usage("search", "for these goals").because(cause))?;
+        Ok(SearchOptions {
+            goals,
             min: self.min,
             max: self.max,
             max_time_ns: self.max_time,
             timing: if self.standard.is_some() { Timing::RFC2544 } else { Timing::SHORT },
-        }
+        })
     }
 }
 

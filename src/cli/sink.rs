@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Exit;
+use super::{Exit, Global};
 use crate::{
     clock,
     dut::sink::{SinkFile, WRITE_EVERY_NS},
@@ -14,7 +14,10 @@ use crate::{
         tally::Tally,
     },
     human,
-    report::console::Console,
+    report::{
+        console::Console,
+        json::{self, Saver},
+    },
     units::{NS_PER_S, parse_duration_ns},
     xdp::{
         rx::XdpChoice,
@@ -103,7 +106,8 @@ fn failed(name: &str, cause: &std::io::Error) -> Error {
 }
 
 impl Sink {
-    pub(super) fn run(&self, console: &Console) -> Result<Exit> {
+    pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
+        global.json.as_deref().map_or(Ok(()), |path| Saver::new(path).prove())?;
         let stop = super::stop_flag()?;
         let link = Link::find(&self.interface)?;
         let mut counter = Counter::open(&link, self.mode, console)?;
@@ -134,6 +138,19 @@ impl Sink {
         }
         // What came between the last look and the end.
         counted = counter.counted().unwrap_or(counted);
+        if let Some(path) = &global.json {
+            let document = serde_json::json!({
+                "schema": "plimsoll-sink/1",
+                "version": env!("CARGO_PKG_VERSION"),
+                "interface": link.name,
+                "received_frames": counted.frames,
+                "duration_s": clock::now().since_ns(begun) as f64 / 1e9,
+            });
+            json::write(path, &json::pretty(&document))?;
+            if path.as_os_str() == "-" {
+                return Ok(Exit::Done);
+            }
+        }
         console.result(&counter.total(counted));
         Ok(Exit::Done)
     }

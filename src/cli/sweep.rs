@@ -18,7 +18,7 @@ use crate::{
     report::{console::Console, labels, result::ResultFile},
     session::{
         Event, Session,
-        ceiling::Follow,
+        ceiling::{Follow, SearchOptions},
         options::Options,
         settings::{self, SettingAxis},
     },
@@ -28,6 +28,7 @@ use crate::{
 ///
 /// Every ring size is measured at the same offered loads; the DUT's own setting is put back at the end, whatever happens.
 #[derive(Debug, Args)]
+#[command(mut_args(super::load::hide_run_flags))]
 #[command(mut_arg("profile", |profile| profile.required(false).required_unless_present("restore")))]
 pub(super) struct Sweep {
     #[command(flatten)]
@@ -60,7 +61,7 @@ impl Sweep {
         if self.restore {
             return restore(console);
         }
-        let axis = self.axis()?;
+        let (axis, search) = (self.axis()?, self.search.options()?);
         let (profile, mut options) = self.load.read_for_search()?;
         // Each value of a setting takes a search of its own: with those, the sizes are the user's choice.
         if options.sizes.is_empty() && axis.is_none() {
@@ -70,7 +71,12 @@ impl Sweep {
         let stop = super::stop_flag()?;
         let mut file: Option<ResultFile> = None;
         let mut searched = Ok(());
-        for (axes, options) in self.places(&options) {
+        let places = self.places(&options);
+        // A place that cannot be is told before hours are spent on the others.
+        for (_, options) in places.iter().filter(|_| places.len() > 1) {
+            Session::open(profile.clone(), options, stop.clone(), &mut |_| {})?;
+        }
+        for (axes, options) in places {
             let opened = Session::open(profile.clone(), &options, stop.clone(), &mut |event| {
                 if let Event::Note(text) = event {
                     console.note(&text);
@@ -80,7 +86,7 @@ impl Sweep {
                 if let Some(before) = file.take() {
                     session.go_on_with(before);
                 }
-                let measured = self.measure(&mut session, &axes, axis.as_ref(), &mut follower);
+                let measured = measure(&mut session, &search, &axes, axis.as_ref(), &mut follower);
                 file = Some(session.file.clone());
                 measured
             });
@@ -112,39 +118,6 @@ impl Sweep {
         places
     }
 
-    /// Every frame size at one place, with every value of the DUT's setting.
-    fn measure(
-        &self,
-        session: &mut Session,
-        axes: &BTreeMap<String, Value>,
-        axis: Option<&SettingAxis>,
-        follower: &mut Follower<'_>,
-    ) -> Result<()> {
-        let search = self.search.options();
-        // Held outside the loop: put back once, at the end, by `restore` or by being dropped.
-        let held = axis.map(|axis| session.hold(axis.kind)).transpose()?;
-        let mut ended = Ok(());
-        let sizes = session.sizes().len();
-        for size in 0..sizes {
-            session.load(size)?;
-            let place = if axes.is_empty() { String::new() } else { format!(", {}", labels::axes(axes)) };
-            follower.entitle(format!("{}{place}", labels::frames(&session.size_label())));
-            ended = match (&held, axis) {
-                (Some(held), Some(axis)) => session.sweep_setting(held, axis, &search, axes, follower),
-                _ => session.ceiling(&search, axes, follower).map(drop),
-            };
-            if ended.is_err() {
-                break;
-            }
-        }
-        if let Some(held) = held {
-            let sentence = format!("the DUT's {} is {} again", held.kind(), held.original());
-            held.restore()?;
-            follower.note(&sentence);
-        }
-        ended
-    }
-
     fn axis(&self) -> Result<Option<SettingAxis>> {
         let axis = |kind, list: &str, flag: &str| {
             let values = numbers(list)
@@ -157,6 +130,38 @@ impl Sweep {
             (None, None) => Ok(None),
         }
     }
+}
+
+/// Every frame size at one place, with every value of the DUT's setting.
+fn measure(
+    session: &mut Session,
+    search: &SearchOptions,
+    axes: &BTreeMap<String, Value>,
+    axis: Option<&SettingAxis>,
+    follower: &mut Follower<'_>,
+) -> Result<()> {
+    // Held outside the loop: put back once, at the end, by `restore` or by being dropped.
+    let held = axis.map(|axis| session.hold(axis.kind)).transpose()?;
+    let mut ended = Ok(());
+    let sizes = session.sizes().len();
+    for size in 0..sizes {
+        session.load(size)?;
+        let place = if axes.is_empty() { String::new() } else { format!(", {}", labels::axes(axes)) };
+        follower.entitle(format!("{}{place}", labels::frames(&session.size_label())));
+        ended = match (&held, axis) {
+            (Some(held), Some(axis)) => session.sweep_setting(held, axis, search, axes, follower),
+            _ => session.ceiling(search, axes, follower).map(drop),
+        };
+        if ended.is_err() {
+            break;
+        }
+    }
+    if let Some(held) = held {
+        let sentence = format!("the DUT's {} is {} again", held.kind(), held.original());
+        held.restore()?;
+        follower.note(&sentence);
+    }
+    ended
 }
 
 fn restore(console: &Console) -> Result<Exit> {

@@ -222,9 +222,18 @@ fn mirror(stream: &StreamConfig, streams: usize) -> Option<StreamConfig> {
 /// A file that cannot be read, or any error of [`parse`].
 pub fn load(path: &Path, read: ReadFile<'_>) -> Result<Profile> {
     let file = path.display().to_string();
-    let bytes = read(path).map_err(|error| Error::usage("read", &file).os(&error))?;
+    let bytes = read(path).map_err(|error| unreadable(&file, &error))?;
     let text = text_of(&file, &bytes)?;
     parse_with(text, &file, read)
+}
+
+/// A profile that cannot be read, and what to name instead.
+fn unreadable(file: &str, error: &io::Error) -> Error {
+    let failed = Error::usage("read", file).os(error);
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => failed.remedy("make it readable, or run as its owner"),
+        _ => failed.remedy("name a profile (YAML) or a TRex configuration; profiles/udp-64.yaml is a small one"),
+    }
 }
 
 /// The bytes as text.

@@ -52,6 +52,11 @@ impl PortFacts {
             link_bps: None,
         }
     }
+
+    /// Where this port's frames go: the MAC address that the profile gives, or that of its gateway.
+    pub(super) fn dest_mac_of(&self, port: &PortConfig) -> Option<[u8; 6]> {
+        port.dest_mac.or(self.dest_mac.filter(|_| port.default_gw.is_some()))
+    }
 }
 
 /// A compiled profile.
@@ -126,6 +131,7 @@ pub fn compile(profile: &Profile, facts: &[PortFacts], run_tag: u32, seed: u64) 
         if of_port.is_empty() {
             continue;
         }
+        check_gateway(&profile.ports[port])?;
         let facts = placeholder(port);
         let link_bps = profile.ports[port].link_bps.or(facts.link_bps);
         let mut program = TxProgram { port: PortId(port as u16), run_tag, streams: Vec::with_capacity(of_port.len()) };
@@ -301,6 +307,16 @@ fn reduced(shares: Vec<u64>) -> Vec<u64> {
 fn mean(stream: &StreamProgram) -> MeanFrame {
     let length = |&template: &u16| stream.templates[usize::from(template)].frame_len.bytes();
     MeanFrame { bytes: stream.pattern.iter().map(length).sum(), frames: stream.pattern.len() as u64 }
+}
+
+/// Refuses a gateway that nobody could ask for its MAC address.
+fn check_gateway(port: &PortConfig) -> Result<()> {
+    match (port.dest_mac, port.src_ip, port.default_gw) {
+        (None, None, Some(gateway)) => Err(Error::usage("resolve", format!("{gateway} on {}", port.interface))
+            .because("the port has no address to ask from")
+            .remedy("give the port src_ip, or the gateway's MAC address as dest_mac")),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses what the kernel would drop without a word: frames above MTU + Ethernet header (+ one tag).

@@ -117,7 +117,7 @@ impl Replay<'_> {
             RewriteMac::Port if is_group => {}
             RewriteMac::Port => {
                 let port = &self.profile.ports[self.stream.port];
-                let mac = port.dest_mac.or(self.facts.dest_mac).ok_or_else(|| {
+                let mac = self.facts.dest_mac_of(port).ok_or_else(|| {
                     stream_error(self.profile, self.stream)
                         .because(format!("port {} has neither default_gw nor dest_mac", port.interface))
                         .remedy("give it one, or write rewrite: none")

@@ -33,8 +33,7 @@ pub(super) fn complete(profile: &Profile, stream: &StreamConfig, facts: &PortFac
             LayerKind::Ethernet if index == 0 => {
                 header.set_default("src", mac_value(port.src_mac.unwrap_or(facts.mac)));
                 if header.field("dst").is_none() {
-                    let mac =
-                        port.dest_mac.or(facts.dest_mac).ok_or_else(|| no_destination_mac(profile, stream, port))?;
+                    let mac = facts.dest_mac_of(port).ok_or_else(|| no_destination_mac(profile, stream, port))?;
                     header.set_default("dst", mac_value(mac));
                 }
             }

@@ -2,7 +2,10 @@
 //!
 //! The control plane's thread. The only writer of both streams, so that quiet, colour and pipes are decided once.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    cell::OnceCell,
+    io::{self, IsTerminal, Write},
+};
 
 use super::text::Style;
 use crate::error::Error;
@@ -14,6 +17,8 @@ pub struct Console {
     verbose: u8,
     color: bool,
     terminal: bool,
+    /// The first error of standard output, for [`Console::failure`].
+    failed: OnceCell<io::Error>,
 }
 
 impl Console {
@@ -22,7 +27,7 @@ impl Console {
         let terminal = io::stderr().is_terminal();
         let color =
             !no_color && io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        Console { quiet, verbose, color, terminal }
+        Console { quiet, verbose, color, terminal, failed: OnceCell::new() }
     }
 
     /// Colour may be used in results.
@@ -50,13 +55,26 @@ impl Console {
 
     /// A line of the result, on standard output.
     pub fn result(&self, text: &str) {
-        // A closed pipe (`| head`) is the reader's decision, not an error of ours.
-        let _ = writeln!(io::stdout().lock(), "{text}");
+        self.write(format!("{text}\n").as_bytes());
+    }
+
+    /// What kept a result from being written, if anything did: the command has not done its work then.
+    pub fn failure(&self) -> Option<Error> {
+        self.failed.get().map(|cause| Error::environment("write", "standard output").os(cause))
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+            // A closed pipe (`| head`) is the reader's decision, not an error of ours.
+            Err(cause) if cause.kind() != io::ErrorKind::BrokenPipe => drop(self.failed.set(cause)),
+            _ => {}
+        }
     }
 
     /// The outputs of a command that ran elsewhere, as they are, each on its own stream.
     pub fn relay(&self, stdout: &str, stderr: &str) {
-        let _ = io::stdout().lock().write_all(stdout.as_bytes());
+        self.write(stdout.as_bytes());
         let end = if stderr.is_empty() || stderr.ends_with('\n') { "" } else { "\n" };
         let _ = write!(io::stderr().lock(), "{stderr}{end}");
     }

@@ -8,12 +8,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Serialize;
+
 use super::result::{ResultFile, SCHEMA};
 use crate::error::{Error, Result};
 
 /// The result as one JSON document with a line end.
 pub fn render(file: &ResultFile) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(file).expect("a result has only texts as keys and no number JSON lacks");
+    pretty(file)
+}
+
+/// Any document of ours as JSON with a line end.
+pub fn pretty(document: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(document).expect("only texts are keys, and no number is one JSON lacks");
     bytes.push(b'\n');
     bytes
 }
@@ -24,8 +31,8 @@ pub fn render(file: &ResultFile) -> Vec<u8> {
 /// It cannot be read, is not a result file, or has a schema that this version does not know.
 pub fn read(path: &Path) -> Result<ResultFile> {
     let error = || Error::usage("read", path.display().to_string());
-    let text = fs::read_to_string(path).map_err(|cause| error().os(&cause))?;
     let remedy = || format!("give a result file that --json wrote (`{SCHEMA}`)");
+    let text = fs::read_to_string(path).map_err(|cause| error().os(&cause).remedy(remedy()))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|cause| error().because(cause).remedy(remedy()))?;
     let schema = value.get("schema").and_then(|schema| schema.as_str());
@@ -33,7 +40,7 @@ pub fn read(path: &Path) -> Result<ResultFile> {
         let cause = schema.map_or("it has no `schema`".to_owned(), |schema| format!("its schema is `{schema}`"));
         return Err(error().because(cause).remedy(remedy()));
     }
-    serde_json::from_value(value).map_err(|cause| error().because(cause))
+    serde_json::from_value(value).map_err(|cause| error().because(cause).remedy(remedy()))
 }
 
 /// Where `--json` asked the result to go.
@@ -102,10 +109,11 @@ impl Saver {
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let error = |cause: io::Error| Error::environment("write", path.display().to_string()).os(&cause);
     if path.as_os_str() == "-" {
-        return match io::stdout().lock().write_all(bytes) {
+        let mut stdout = io::stdout().lock();
+        return match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
             // The reader has seen enough.
             Err(cause) if cause.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            result => result.map_err(error),
+            result => result.map_err(|cause| Error::environment("write", "standard output").os(&cause)),
         };
     }
     match fs::metadata(path) {

@@ -2,6 +2,8 @@
 //!
 //! Pure. Says what would be sent; knows no NIC, so MAC addresses that only a NIC or ARP knows are shown as placeholders.
 
+use serde_json::{Value, json};
+
 use super::document::{Block, Document, Table, Tone, numbers, words};
 use crate::{
     human,
@@ -39,6 +41,52 @@ pub fn describe(profile: &Profile, compiled: &Compiled, every_byte: bool) -> Doc
         profile.seed
     );
     Document { title: profile.file.clone(), blocks, summary: vec![(Tone::Good, summary)] }
+}
+
+/// The same for programs: one entry for each frame size that was asked for. What is not known without a NIC is null.
+pub fn json(checked: &[(Profile, Compiled)]) -> Value {
+    let of_size = |(profile, compiled): &(Profile, Compiled)| {
+        let program = |port: usize| compiled.programs.iter().position(|program| program.port.index() == port);
+        let port = |index: usize| {
+            let (config, position) = (&profile.ports[index], program(index));
+            let load_fps = position.and_then(|position| compiled.load_fps[position]);
+            json!({
+                "name": config.interface,
+                "src_ip": config.src_ip,
+                "gateway": config.default_gw,
+                "dest_mac": config.dest_mac.map(|mac| Mac(mac).to_string()),
+                "sends": position.is_some(),
+                "load_fps": load_fps,
+            })
+        };
+        let stream = |stream: &StreamProgram| {
+            let config = &profile.streams[stream.id.index()];
+            let min = compiled.min_sizes[stream.id.index()];
+            json!({
+                "name": stream.name,
+                "port": profile.ports[config.port].interface,
+                "rx_port": config.rx_port.map(|port| &profile.ports[port].interface),
+                "frame_bytes": stream.pattern.iter().map(|&t| stream.templates[usize::from(t)].frame_len.bytes()).collect::<Vec<_>>(),
+                "min_frame_bytes": min.headers_bytes,
+                "flows": stream.flows,
+                "weight": stream.schedule.weight,
+            })
+        };
+        json!({
+            "frame_size": compiled.frame_size,
+            "ports": profile.real_ports().map(port).collect::<Vec<_>>(),
+            "streams": compiled.programs.iter().flat_map(|program| &program.streams).map(stream).collect::<Vec<_>>(),
+            "caveats": compiled.caveats,
+        })
+    };
+    let first = checked.first().map(|(profile, _)| profile);
+    json!({
+        "schema": "plimsoll-check/1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "profile": first.map(|profile| &profile.file),
+        "seed": first.map(|profile| profile.seed),
+        "checked": checked.iter().map(of_size).collect::<Vec<_>>(),
+    })
 }
 
 fn ports(profile: &Profile, compiled: &Compiled) -> Table {

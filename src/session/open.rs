@@ -64,6 +64,10 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
         stop,
     };
     session.open_senders(options, &seats, tell)?;
+    // A size that the backend cannot send is told before the first trial; the first size stays loaded.
+    for size in (0..session.sizes.len()).rev() {
+        session.load(size)?;
+    }
     session.file.ports = session.ports.iter().map(|port| port.info.clone()).collect();
     session.doubt(caveats);
     Ok(session)
@@ -140,7 +144,7 @@ fn seats(
         if workers > queues {
             return Err(Error::usage("start", format!("{workers} workers on {}", link.name))
                 .because(format!("{} has {queues} TX queue(s), and a worker needs one of its own", link.name))
-                .remedy(format!("use --workers {queues}, or raise its queues with ethtool -L")));
+                .remedy(format!("at most {queues} can work on it; raise its queues with ethtool -L")));
         }
         seats.insert(position, (0..workers as usize).map(|n| cpus[(taken + n) % cpus.len()]).collect());
         taken += workers as usize;
@@ -277,11 +281,6 @@ fn resolve_gateways(
                 let mac = control.resolve(order, 0, source, gateway, RESOLVE_WITHIN_NS)?;
                 tell(Event::Note(format!("{}: {gateway} is at {mac}", config.interface)));
                 Some(mac.0)
-            }
-            (None, None, Some(gateway)) => {
-                return Err(Error::usage("resolve", format!("{gateway} on {}", config.interface))
-                    .because("the port has no address to ask from")
-                    .remedy("give the port src_ip, or the gateway's MAC address as dest_mac"));
             }
             (given, _, _) => given,
         };
