@@ -18,7 +18,7 @@ const ROUNDS: usize = 5;
 /// One run with its set-up, on a busy machine.
 const RUN: Duration = Duration::from_secs(60);
 
-/// A NIC model and the ratio that its zero-copy must reach.
+/// A NIC model and the ratio that its zero-copy must exceed.
 const CASES: [(&str, NicModel, f64); 2] = [("igb", NicModel::Igb, 2.0), ("virtio", NicModel::VIRTIO_IOMMU, 1.0)];
 
 fn main() -> ExitCode {
@@ -56,11 +56,17 @@ fn measure() -> Result<bool> {
         }
     }
     let mut is_fast = true;
-    for ((name, _, least), [zero_copy, copy]) in CASES.iter().zip(&mut rates) {
-        let (zero_copy, copy) = (median(zero_copy), median(copy));
-        let ratio = zero_copy as f64 / copy as f64;
-        println!("median   {name:<7} zero-copy {zero_copy}, copy {copy}: {ratio:.2}x (at least {least}x)");
-        is_fast &= ratio >= *least;
+    for ((name, _, least), [zero_copy, copy]) in CASES.iter().zip(&rates) {
+        // The two of a round ran one after the other: their ratio is free of what the machine did in other rounds.
+        let rounds: Vec<f64> = zero_copy.iter().zip(copy.iter()).map(|(zc, copy)| *zc as f64 / *copy as f64).collect();
+        let (low, high) = rounds.iter().fold((f64::MAX, 0.0_f64), |(low, high), r| (low.min(*r), high.max(*r)));
+        let ratio = median(&rounds);
+        println!(
+            "{name:<7} zero-copy {}, copy {}; ratio of a round {ratio:.2} ({low:.2} to {high:.2}), must be above {least}",
+            spread(zero_copy),
+            spread(copy)
+        );
+        is_fast &= ratio > *least;
     }
     Ok(is_fast)
 }
@@ -83,9 +89,16 @@ fn send(guest: &Guest, nic: usize, backend: &str) -> Result<u64> {
     fps.ok_or_else(|| Error::environment("read", "the guest's result file").because(text))
 }
 
-fn median(values: &mut [u64]) -> u64 {
-    values.sort_unstable();
-    values[values.len() / 2]
+fn median<T: Copy + PartialOrd>(values: &[T]) -> T {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(|a, b| a.partial_cmp(b).expect("rates are numbers"));
+    sorted[sorted.len() / 2]
+}
+
+/// `median (lowest to highest)`.
+fn spread(fps: &[u64]) -> String {
+    let (low, high) = (fps.iter().min().copied().unwrap_or(0), fps.iter().max().copied().unwrap_or(0));
+    format!("{} ({low} to {high})", median(fps))
 }
 
 /// A namespace of our own; gone, with all in it, when dropped.

@@ -155,6 +155,8 @@ pub fn generator() -> Rc<Machine> {
             let machine = Machine::boot("gen", 2, nics);
             // The zero-copy queue is the only one, so that all that arrives goes through it.
             machine.sh("for n in 0 1 4; do ethtool -L nic$n combined 1; done");
+            // That took igb's links down.
+            machine.wait_links().unwrap_or_else(|error| panic!("{error}"));
             Rc::new(machine)
         };
         Rc::clone(machine.get_or_insert_with(boot))

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod claim;
 mod disturb;
 mod fixture;
 mod guest;
@@ -11,6 +12,7 @@ mod observe;
 mod offloads;
 mod overload;
 mod rings;
+mod router;
 mod softnet;
 mod users_case;
 mod wire;
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
         observe::tests(),
         users_case::tests(),
         rings::tests(),
+        router::tests(),
+        claim::tests(),
         softnet::tests(),
         offloads::tests(),
         overload::tests(),

@@ -27,6 +27,11 @@ const ATTEMPT: Duration = Duration::from_secs(15);
 const TOOL_S: u64 = 20;
 /// An answer of QEMU's own monitor.
 const MONITOR: Duration = Duration::from_secs(20);
+/// A link that is up at its other end; e1000e and igb need some seconds of the guest's time, which a busy machine stretches.
+const LINKS: Duration = Duration::from_secs(30);
+/// Prints the NICs without a carrier. The file of one that is not up cannot be read, so it is not waited for.
+const UNLINKED: &str =
+    "for n in /sys/class/net/nic*; do read -r c <$n/carrier && [ $c = 0 ] && echo ${n##*/}; done 2>/dev/null; :";
 /// Control ports: for the owner's commands, for long ones beside them, for other programs (observers).
 const PORTS: usize = 3;
 const PORT_OWNER: usize = 0;
@@ -179,7 +184,7 @@ impl Guest {
         arguments
     }
 
-    /// Waits until the guest's agent answers on every control port, at most two minutes.
+    /// Waits until the guest's agent answers, at most two minutes, and until its links are up ([`Guest::wait_links`]).
     ///
     /// # Errors
     /// Environment: QEMU ended (its message is the cause) or the guest did not come up in time.
@@ -196,13 +201,33 @@ impl Guest {
         // A request that reaches a guest which is just being reset is lost with it, so it is made again.
         loop {
             match socket.run_within("uname -r", ATTEMPT, ATTEMPT.min(deadline.left())) {
-                Ok(output) if output.status == 0 => return Ok(()),
+                Ok(output) if output.status == 0 => return self.wait_links(),
                 Ok(output) => return Err(self.not_up(&output.stderr)),
                 Err(error) if deadline.left().is_zero() || self.has_ended() => {
                     return Err(self.not_up(error.cause().unwrap_or_default()));
                 }
                 Err(_) => {}
             }
+        }
+    }
+
+    /// Waits until every NIC has a carrier: drivers of the e1000 family claim a speed and carry frames only some seconds after they
+    /// came up, or after a change of their rings or queues. At most half a minute.
+    ///
+    /// # Errors
+    /// Environment: a NIC is still without one (its cable may have been taken out), or the guest does not answer.
+    pub fn wait_links(&self) -> Result<()> {
+        let deadline = Deadline::after(LINKS);
+        loop {
+            let unlinked = self.output(UNLINKED, ATTEMPT)?;
+            if unlinked.is_empty() {
+                return Ok(());
+            }
+            if deadline.left().is_zero() {
+                let names = unlinked.split_whitespace().collect::<Vec<_>>().join(", ");
+                return Err(self.not_up(&format!("no carrier on {names} after {} s", LINKS.as_secs())));
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
