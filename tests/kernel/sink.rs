@@ -26,6 +26,7 @@ pub fn tests() -> Vec<Test> {
         a_tail_in_a_fragment_is_counted,
         what_a_terminating_dut_received_is_what_its_sink_counted,
         a_sink_that_may_not_use_bpf_counts_by_a_packet_socket,
+        an_old_kernel_is_not_asked_for_bpf,
         beside_a_program_of_somebody_else_a_packet_socket_counts,
     ]
 }
@@ -186,6 +187,21 @@ fn a_sink_that_may_not_use_bpf_counts_by_a_packet_socket() {
     assert!(stderr.contains("no XDP here") && stderr.contains("CAP_NET_ADMIN"), "{stderr}");
     let (code, _, stderr) = run("xdp");
     assert!(code == Some(3) && stderr.contains("CAP_NET_ADMIN"), "{stderr}");
+}
+
+fn an_old_kernel_is_not_asked_for_bpf() {
+    let topology = Topology::sink(Options::default());
+    // The kernel says that it is 2.6.x to this process; what it would refuse is not even tried.
+    let line = format!("setarch --uname-2.6 {} sink d0 --duration 200ms", Plimsoll::binary());
+    let output = topology.dut.spawn(&line).finish(Duration::from_secs(10));
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        (output.status.code(), stdout.trim()),
+        (Some(0), "received: 0 (counted by a packet socket)"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("no XDP here") && stderr.contains("kernel 2.6."), "{stderr}");
+    assert!(!stderr.contains("attaching"), "{stderr}");
 }
 
 fn beside_a_program_of_somebody_else_a_packet_socket_counts() {
