@@ -228,6 +228,14 @@ fn a_full_device_is_an_error_and_a_closed_pipe_is_none() {
 }
 
 #[test]
+fn the_load_of_bursts_in_a_chain_is_that_of_the_fastest() {
+    let dir = workshop();
+    let said = text(&run(dir.path(), &["check", "profiles/burst.yaml"]).stdout);
+    // 1 Mpps bursts, one after the other, above a steady 10 kpps.
+    assert!(said.contains("at most 1,010,000 frames/s") && !said.contains("4,010,000"), "{said}");
+}
+
+#[test]
 fn pcap_writes_to_standard_output() {
     let dir = workshop();
     let output = run(dir.path(), &["pcap", "profiles/udp-64.yaml", "-o", "-", "--count", "5"]);

@@ -517,6 +517,15 @@ mod tests {
     }
 
     #[test]
+    fn a_setting_that_could_not_be_taken_leaves_nothing() {
+        let dut = FileDut::new(256);
+        let (observe, observer, setting) = (dut.observe(), Arc::new(dut.observer()), dut.setting());
+        fs::remove_file(dut.dir.path().join("ring")).unwrap();
+        assert!(dut.journal().take(&observe, observer, setting).is_err());
+        assert_eq!(fs::read_dir(dut.dir.path().join("state")).unwrap().count(), 0);
+    }
+
+    #[test]
     fn file_names_hold_anything_a_profile_holds() {
         assert_eq!(file_name(&["ssh:root@dut/x y", "eth0", "rx_ring"]), "ssh%3Aroot%40dut%2Fx%20y,eth0,rx_ring");
         let (a, b) = (file_name(&[&"a".repeat(5000)]), file_name(&[&"a".repeat(5001)]));

@@ -6,6 +6,7 @@
 
 pub mod caps;
 mod ethtool;
+pub mod lease;
 pub mod link;
 mod netlink;
 pub mod netns;

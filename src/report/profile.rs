@@ -140,8 +140,31 @@ fn load(program: &TxProgram, load_fps: Option<u64>) -> [String; 3] {
     let Some(fps) = load_fps else {
         return ["as fast as possible".to_owned(), String::new(), String::new()];
     };
+    // Bursts and chains never send all at once, and pause: the sum of their rates would be more than ever leaves.
+    if program.streams.iter().any(|stream| !matches!(stream.schedule.mode, Mode::Continuous)) {
+        let highest = highest_fps(program, fps);
+        return [format!("at most {}", human::fps(highest)), String::new(), String::new()];
+    }
     let mean = program.mean_frame();
     [human::fps(fps), human::bps(bits(fps, mean, WIRE_OVERHEAD_BYTES)), human::bps(bits(fps, mean, 0))]
+}
+
+/// The most that leaves at one time: of streams that follow each other, only the fastest counts.
+fn highest_fps(program: &TxProgram, load_fps: u64) -> u64 {
+    let weights: u64 = program.streams.iter().map(|stream| stream.schedule.weight).sum();
+    let mut chain: Vec<usize> = (0..program.streams.len()).collect();
+    for (from, stream) in program.streams.iter().enumerate() {
+        if let Some(next) = stream.schedule.next {
+            let (old, new) = (chain[usize::from(next)], chain[from]);
+            chain.iter_mut().filter(|id| **id == old).for_each(|id| *id = new);
+        }
+    }
+    let fastest = |id: usize| {
+        let of_chain = program.streams.iter().zip(&chain).filter(|(_, other)| **other == id);
+        of_chain.map(|(stream, _)| stream.schedule.weight).max().unwrap_or(0)
+    };
+    let weight: u64 = (0..program.streams.len()).map(fastest).sum();
+    (u128::from(load_fps) * u128::from(weight) / u128::from(weights.max(1))) as u64
 }
 
 fn bits(fps: u64, mean: MeanFrame, overhead_bytes: u64) -> u64 {

@@ -75,6 +75,9 @@ pub struct Port {
     pub driver: String,
     /// Link speed that the NIC claims, Mbit/s.
     pub claim_mbps: Option<u64>,
+    /// Link speed that the profile gives (`link_speed`), Mbit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_mbps: Option<u64>,
     /// `xsk`, `live`, `packet`, or `none` on a port that only receives.
     pub backend: String,
     /// `zero-copy`, `copy`, `live`, `packet` or `none`.
@@ -106,6 +109,9 @@ pub struct Trial {
     pub frame_size: Value,
     /// Intended load per port, frames/s; `null` = as fast as possible.
     pub load_fps: Option<u64>,
+    /// Frames left when they did in the capture: there is no load in frames/s.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recorded: bool,
     /// Duration asked for, seconds; `null` = until the asked count is sent.
     #[serde(default)]
     pub intended_s: Option<f64>,

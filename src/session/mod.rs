@@ -28,6 +28,7 @@ use crate::{
     engine::{TxPort, control::Control},
     error::{Error, Result},
     host::{
+        lease::Lease,
         link::{Device, Link},
         watch::LinkWatch,
     },
@@ -72,6 +73,8 @@ pub struct Session {
     /// Which of them is loaded.
     loaded: usize,
     ports: Vec<Port>,
+    /// The interfaces are ours as long as the session is open.
+    _leases: Vec<Lease>,
     control: Option<Control>,
     watch: LinkWatch,
     observer: Option<Arc<Observer>>,

@@ -20,6 +20,7 @@ use crate::{
     },
     error::{Error, Result},
     host::{
+        lease::Lease,
         link::{self, Device, Link},
         netns, routes, system,
         watch::LinkWatch,
@@ -39,6 +40,7 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
     // The tag tells this run's frames from those of others: it must differ from run to run, the frames' fields must not.
     let run_tag = signature::run_tag((clock::now().0 >> 10) as u16 ^ std::process::id() as u16);
     let mut links = find_links(&profile, options.force)?;
+    let leases = links.values().map(|(link, _)| Lease::take(link)).collect::<Result<_>>()?;
     let facts = facts_of(&profile, &links);
     let mut recipe = Recipe::new(profile, options, facts, run_tag);
     let layout = recipe.compile_all()?;
@@ -54,6 +56,7 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
     let mut session = Session {
         file: result_file(options, recipe.seed),
         ports: ports(&recipe, links, receivers),
+        _leases: leases,
         recipe,
         sizes,
         loaded: 0,
@@ -342,6 +345,7 @@ fn ports(recipe: &Recipe, links: Links, mut receivers: BTreeMap<usize, Receiver>
                 name: link.name.clone(),
                 driver: device.driver.clone().unwrap_or_else(|| "unknown".into()),
                 claim_mbps: device.claim_mbps,
+                link_mbps: config.link_bps.map(|bps| bps / 1_000_000),
                 backend: "none".into(),
                 mode: "none".into(),
                 xdp: receiver.as_ref().map_or("none", |receiver| receiver.mode().name()).into(),

@@ -25,6 +25,7 @@ use crate::{
     engine::{TrialSpec, TxPort, TxReport},
     error::Result,
     host::link::{self, Stats},
+    program::Mode,
     report::result::{Second, Trial},
     units::{self, NS_PER_S},
     xdp::{
@@ -323,6 +324,9 @@ impl Session {
             Some(sum)
         });
         let mut trial = totals::trial(self.size_label(), load_fps, left.sent_for_ns(), &streams, ports, latency);
+        let mut streams = self.compiled().programs.iter().flat_map(|program| &program.streams);
+        trial.recorded =
+            load_fps.is_none() && streams.all(|stream| matches!(stream.schedule.mode, Mode::Recorded { .. }));
         trial.intended_s = want.duration_ns.map(|ns| ns as f64 / 1e9);
         trial.seconds.clone_from(&left.seconds);
         trial.axes.clone_from(&want.axes);

@@ -33,9 +33,11 @@ pub(super) fn blocks(file: &ResultFile, trial: &Trial) -> Vec<Block> {
 }
 
 fn heading(trial: &Trial) -> String {
-    let load = trial
-        .load_fps
-        .map_or_else(|| "as fast as possible".to_owned(), |load| format!("{} per port", human::fps(load)));
+    let load = match trial.load_fps {
+        _ if trial.recorded => "as recorded".to_owned(),
+        None => "as fast as possible".to_owned(),
+        Some(load) => format!("{} per port", human::fps(load)),
+    };
     format!(
         "{} (4-byte FCS included) · {load} · {}",
         point(&trial.frame_size, &trial.axes),
@@ -161,14 +163,14 @@ fn rates_table(file: &ResultFile, trial: &Trial) -> Table {
         }
     }
     for part in &trial.ports {
-        let claim = port(file, &part.name).map(|port| port.claim_mbps);
+        let claim = port(file, &part.name).map(speed);
         if sends(file, &part.name) {
             let name = format!("sent by {}", part.name);
             table.rows.push(rate_row(&name, part.completed_frames, part.tx_bytes, duration_ns, claim));
         }
     }
     for part in &trial.ports {
-        let claim = port(file, &part.name).map(|port| port.claim_mbps);
+        let claim = port(file, &part.name).map(speed);
         // A port that sends and got nothing back is in the counts above; here it would only be noise.
         let silent = part.received_frames == Some(0) && sends(file, &part.name);
         if let (Some(frames), Some(bytes), false) = (part.received_frames, part.rx_bytes, silent) {
@@ -179,7 +181,17 @@ fn rates_table(file: &ResultFile, trial: &Trial) -> Table {
     table.without_empty_columns()
 }
 
-fn rate_row(name: &str, frames: u64, bytes: u64, duration_ns: u64, claim: Option<Option<u64>>) -> Vec<String> {
+/// The link speed that a port is measured by: the profile's, else the NIC's claim.
+struct Speed {
+    mbps: Option<u64>,
+    is_given: bool,
+}
+
+fn speed(port: &Port) -> Speed {
+    Speed { mbps: port.link_mbps.or(port.claim_mbps), is_given: port.link_mbps.is_some() }
+}
+
+fn rate_row(name: &str, frames: u64, bytes: u64, duration_ns: u64, claim: Option<Speed>) -> Vec<String> {
     let counts = Counts { completed_frames: frames, tx_bytes: bytes, ..Counts::default() };
     // One frame has no rate, nor have a few within no time.
     if !human::has_rate(frames, duration_ns) {
@@ -188,12 +200,13 @@ fn rate_row(name: &str, frames: u64, bytes: u64, duration_ns: u64, claim: Option
     let fps = per_second(frames, duration_ns);
     let claim = match claim {
         None => String::new(),
-        Some(None) => "no speed claimed".to_owned(),
-        Some(Some(mbps)) => {
+        Some(Speed { mbps: None, .. }) => "no speed claimed".to_owned(),
+        Some(Speed { mbps: Some(mbps), is_given }) => {
             let mean = MeanFrame { bytes, frames };
             let at_claim = if frames == 0 { 0 } else { line_rate_fps(mbps.saturating_mul(1_000_000), mean) };
             let share = if at_claim == 0 { 0.0 } else { fps as f64 / at_claim as f64 };
-            format!("{} of {}", human::share(share), human::link_speed(mbps))
+            let whose = if is_given { " (the profile's link_speed)" } else { "" };
+            format!("{} of {}{whose}", human::share(share), human::link_speed(mbps))
         }
     };
     vec![
@@ -271,4 +284,26 @@ fn bar(part: u64, whole: u64) -> String {
     let eighths = u128::from(BAR_CHARS * 8) * u128::from(part.min(whole)) / u128::from(whole);
     let eighths = (eighths as usize).max(1);
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_stand_beside_the_profiles_link_speed_where_it_gives_one() {
+        let port = |link_mbps| Port { claim_mbps: Some(10_000), link_mbps, ..Port::default() };
+        let cell =
+            |link_mbps| rate_row("sent", 1_488_095, 1_488_095 * 64, NS_PER_S, Some(speed(&port(link_mbps)))).remove(4);
+        assert_eq!(cell(None), "10 % of 10 Gb/s");
+        assert_eq!(cell(Some(1_000)), "100 % of 1 Gb/s (the profile's link_speed)");
+    }
+
+    #[test]
+    fn a_recorded_trial_is_not_as_fast_as_possible() {
+        let trial = |recorded| Trial { recorded, ..Trial::default() };
+        assert!(
+            heading(&trial(true)).contains("as recorded") && heading(&trial(false)).contains("as fast as possible")
+        );
+    }
 }
