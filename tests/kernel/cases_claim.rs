@@ -17,6 +17,8 @@ pub fn tests() -> Vec<Test> {
         a_tap_set_to_10_mbps_carries_more_than_it_claims,
         a_bridge_claims_nothing,
         a_sweep_has_a_ceiling_at_every_place_of_its_matrix,
+        a_place_that_cannot_be_is_told_before_the_first_trial,
+        a_sink_writes_what_it_counted_as_json,
     ]
 }
 
@@ -102,4 +104,22 @@ fn a_sweep_has_a_ceiling_at_every_place_of_its_matrix() {
     let expected = [("xsk-copy", 64), ("xsk-copy", 512), ("packet", 64), ("packet", 512)];
     assert_eq!(places, expected.map(|(backend, size)| (Some(size), Some(backend))), "{}", run.text());
     assert!(ceilings.iter().all(|ceiling| ceiling["outcome"] == "at_least_max"), "{}", run.text());
+}
+
+fn a_place_that_cannot_be_is_told_before_the_first_trial() {
+    let topology = Topology::forward(Options::default());
+    let arguments =
+        "sweep PROFILE --frame-size 64 --sweep-workers 1,64 --max 2kpps --goal my=1% --trial 100ms --repeat 1";
+    let run = Plimsoll::with_profile(FORWARD).run(&topology.generator, arguments, 20 * SECOND).expect_code(2);
+    assert!(run.json.is_null() && run.stderr.contains("64 workers on g0"), "{}", run.text());
+    assert!(!run.stderr.contains("--workers"), "the axis has another flag: {}", run.stderr);
+}
+
+fn a_sink_writes_what_it_counted_as_json() {
+    let topology = Topology::sink(Options::default());
+    let plimsoll = Plimsoll::with_profile(FORWARD);
+    let run = plimsoll.run(&topology.dut, "sink d0 --duration 200ms", 20 * SECOND);
+    assert_eq!(run.code, Some(0), "{}", run.text());
+    assert_eq!((&run.json["schema"], &run.json["interface"]), (&"plimsoll-sink/1".into(), &"d0".into()));
+    assert_eq!(run.json["received_frames"].as_u64(), Some(0), "{}", run.json);
 }
