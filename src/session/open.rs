@@ -104,6 +104,8 @@ fn find_links(profile: &Profile, force: bool) -> Result<Links> {
                 .remedy("use another interface, or --force"));
         }
         link::wait_for_carrier(link.index, CARRIER_WITHIN_NS)?;
+        // As it is now: whoever attaches to it waits for the link again only if there was one.
+        let link = Link::by_index(link.index)?;
         let device = Device::of(&link);
         links.insert(position, (link, device));
     }

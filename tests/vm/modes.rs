@@ -14,6 +14,7 @@ pub fn tests() -> Vec<Test> {
         live_on_vmxnet3_sends_or_says_why_not,
         live_on_virtio_sends_or_says_why_not,
         auto_runs_what_probe_says,
+        a_link_that_was_not_up_at_the_start_is_waited_for_again_after_attaching,
     ]
 }
 
@@ -106,4 +107,19 @@ fn auto_runs_what_probe_says() {
             assert!(faster["verdict"] == "no" || why.is_string(), "{faster} was passed over without a reason: {ran}");
         }
     }
+}
+
+/// igb takes its link down when a program is attached, also where the run had to wait for it already.
+fn a_link_that_was_not_up_at_the_start_is_waited_for_again_after_attaching() {
+    let machine = fixture::generator();
+    let arguments = "run PROFILE --backend xsk-copy --rate 5kpps --count 2000 --workers 1";
+    machine.write_file("/run/profile.yaml", &port(&machine, 4)).unwrap_or_else(|error| panic!("{error}"));
+    // In one script, so that the run begins before the link is there.
+    let script = format!(
+        "ip link set nic4 down; ip link set nic4 up; [ $(cat /sys/class/net/nic4/carrier) = 0 ] || exit 99; plimsoll {}",
+        arguments.replace("PROFILE", "/run/profile.yaml")
+    );
+    let output = machine.run(&script, RUN).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
+    assert!(output.stdout.contains("2,000 frames left"), "{}", output.stdout);
 }
