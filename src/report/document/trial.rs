@@ -233,7 +233,16 @@ fn latency_table(trial: &Trial) -> Option<Table> {
     let streams = trial.streams.iter().filter_map(|stream| {
         stream.latency_ns.as_ref().map(|latency| latency_row(format!("stream {}", stream.name), latency))
     });
-    table.rows.extend(trial.latency_ns.as_ref().map(|latency| latency_row("all".to_owned(), latency)));
+    table.rows.extend(trial.latency_ns.as_ref().map(|latency| match trial.received_frames {
+        Some(_) => latency_row("all".to_owned(), latency),
+        // Frames without a signature were sent too: those with one have a latency, of an unknown share.
+        None => {
+            let mut row = latency_row("those recognised".to_owned(), latency);
+            row.pop();
+            row.push("–".to_owned());
+            row
+        }
+    }));
     table.rows.extend(streams);
     (!table.rows.is_empty()).then_some(table)
 }
@@ -297,6 +306,16 @@ mod tests {
             |link_mbps| rate_row("sent", 1_488_095, 1_488_095 * 64, NS_PER_S, Some(speed(&port(link_mbps)))).remove(4);
         assert_eq!(cell(None), "10 % of 10 Gb/s");
         assert_eq!(cell(Some(1_000)), "100 % of 1 Gb/s (the profile's link_speed)");
+    }
+
+    #[test]
+    fn latency_of_some_frames_is_not_called_that_of_all() {
+        let row = |received_frames| {
+            let trial = Trial { received_frames, latency_ns: Some(Latency::default()), ..Trial::default() };
+            latency_table(&trial).unwrap().rows.remove(0)
+        };
+        assert_eq!(row(Some(1))[0], "all");
+        assert_eq!((row(None)[0].as_str(), row(None)[7].as_str()), ("those recognised", "–"));
     }
 
     #[test]
