@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A load counts as offered if what was sent is no further from it than this.
 const SAME_LOAD: f64 = 0.02;
-/// Two values are as good as each other within this share.
+/// Two values are as good as each other within this share, or where repeated trials with them overlap.
 const TIE: f64 = 0.005;
 
 /// One trial with one value of the setting.
@@ -47,18 +47,18 @@ pub struct Comparison {
 pub fn compare(what: &str, original: u64, readings: &[Reading]) -> Result<Comparison, String> {
     let values: BTreeSet<u64> = readings.iter().map(|reading| reading.value).collect();
     let loads: BTreeSet<u64> = readings.iter().filter_map(|reading| reading.load_fps).collect();
-    let at = |load: u64| -> Option<BTreeMap<u64, u64>> {
-        values.iter().map(|&value| received(readings, value, load).map(|frames| (value, frames))).collect()
+    let at = |load: u64| -> Option<BTreeMap<u64, Received>> {
+        values.iter().map(|&value| received(readings, value, load).map(|took| (value, took))).collect()
     };
-    let Some((load_fps, received_fps)) = loads.into_iter().rev().find_map(|load| at(load).map(|found| (load, found)))
-    else {
+    let Some((load_fps, took)) = loads.into_iter().rev().find_map(|load| at(load).map(|found| (load, found))) else {
         return Err(format!(
             "no load was really offered with every {what}: there is nothing to compare fairly; lower --max"
         ));
     };
-    let most = received_fps.values().copied().max().unwrap_or(0);
-    let good: Vec<u64> =
-        received_fps.iter().filter(|(_, frames)| close(**frames, most, TIE)).map(|(value, _)| *value).collect();
+    let most = took.values().copied().max_by_key(|took| took.mean).unwrap_or_default();
+    let is_good = |took: &Received| close(took.mean, most.mean, TIE) || took.highest >= most.lowest;
+    let good: Vec<u64> = took.iter().filter(|(_, took)| is_good(took)).map(|(value, _)| *value).collect();
+    let received_fps: BTreeMap<u64, u64> = took.into_iter().map(|(value, took)| (value, took.mean)).collect();
     let best = if good.contains(&original) { original } else { good.first().copied().unwrap_or(original) };
     let mut sentences = vec![answer(what, original, best, load_fps, &received_fps, &good)];
     let misled_to = at_full_speed(readings).filter(|(value, _)| !good.contains(value)).map(|(value, sentence)| {
@@ -68,23 +68,29 @@ pub fn compare(what: &str, original: u64, readings: &[Reading]) -> Result<Compar
     Ok(Comparison { best, load_fps, received_fps, misled_to, sentences })
 }
 
-/// What the DUT took with this value at this load, if that load was really offered; the mean where it was tried more than once.
-fn received(readings: &[Reading], value: u64, load: u64) -> Option<u64> {
+/// Frames/s that the DUT took with one value at one load, over all trials there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Received {
+    mean: u64,
+    lowest: u64,
+    highest: u64,
+}
+
+/// What the DUT took with this value at this load, if that load was really offered.
+fn received(readings: &[Reading], value: u64, load: u64) -> Option<Received> {
     let fair =
         readings.iter().filter(|r| r.value == value && r.load_fps == Some(load) && close(r.sent_fps, load, SAME_LOAD));
     let rates: Vec<u64> = fair.map(|reading| reading.received_fps).collect();
-    (!rates.is_empty()).then(|| rates.iter().sum::<u64>() / rates.len() as u64)
+    let (lowest, highest) = (*rates.iter().min()?, *rates.iter().max()?);
+    Some(Received { mean: rates.iter().sum::<u64>() / rates.len() as u64, lowest, highest })
 }
 
 fn answer(what: &str, original: u64, best: u64, load: u64, received: &BTreeMap<u64, u64>, good: &[u64]) -> String {
     let (most, least) = (received[&best], received.values().copied().min().unwrap_or(0));
     if good.len() == received.len() {
-        return format!(
-            "no {what} is better than another: at {} each took {}, within {}",
-            fps(load),
-            fps(most),
-            percent(TIE)
-        );
+        let highest = received.values().copied().max().unwrap_or(0);
+        let within = if close(least, highest, TIE) { percent(TIE) } else { "what repeated trials differ by".into() };
+        return format!("no {what} is better than another: at {} each took {}, within {within}", fps(load), fps(most));
     }
     let gain = |from: u64| percent((most as f64 - from as f64) / from.max(1) as f64);
     let against = match received.get(&original) {
@@ -203,6 +209,19 @@ mod tests {
         assert_eq!(found.best, 512);
         assert!(found.sentences[0].starts_with("no RX ring is better than another"), "{found:?}");
         assert_eq!(compare("RX ring", 4096, &readings).unwrap().best, 256);
+    }
+
+    #[test]
+    fn what_repeated_trials_differ_by_is_no_difference_between_values() {
+        let readings = |of_64: [u64; 2], of_1024: [u64; 2]| -> Vec<Reading> {
+            let one = |value, took: [u64; 2]| took.map(|took| reading(value, Some(8000), 8000, took));
+            [one(64, of_64), one(1024, of_1024)].concat()
+        };
+        let overlap = compare("RX ring", 1024, &readings([7900, 7300], [7350, 7000])).unwrap();
+        assert_eq!(overlap.best, 1024);
+        assert!(overlap.sentences[0].ends_with("within what repeated trials differ by"), "{overlap:?}");
+        let apart = compare("RX ring", 1024, &readings([7900, 7400], [7350, 7000])).unwrap();
+        assert!(apart.best == 64 && apart.sentences[0].contains("(set it)"), "{apart:?}");
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl TxPort {
             opened.counters.push(counters);
             opened.workers.push(open_worker(&port, seat)?);
         }
-        for worker in &opened.workers {
+        for worker in &mut opened.workers {
             opened.bound.push(worker.opened(OPEN_WITHIN)?);
         }
         opened.check_fits(&port.program)?;
@@ -235,7 +235,7 @@ impl TxPort {
     /// A frame is longer than the port can send.
     pub fn load(&mut self, program: Arc<TxProgram>) -> Result<()> {
         self.check_fits(&program)?;
-        for (worker, slot) in self.workers.iter().zip(&mut self.counters) {
+        for (worker, slot) in self.workers.iter_mut().zip(&mut self.counters) {
             let counters = Arc::new(WorkerCounters::new(program.streams.len()));
             worker.load(program.clone(), counters.clone(), LOAD_WITHIN)?;
             *slot = counters;
@@ -279,6 +279,11 @@ impl TxPort {
         TxSnapshot { workers: self.counters.iter().map(|counters| counters.read()).collect() }
     }
 
+    /// Whether every worker has stopped: at the trial's end, or before it when its count or its last burst has left.
+    pub fn has_ended(&mut self) -> bool {
+        self.workers.iter_mut().all(WorkerHandle::has_ended)
+    }
+
     /// Waits until every worker has stopped sending and its frames have completed, or completions stayed away for 2 s.
     ///
     /// # Errors
@@ -289,7 +294,7 @@ impl TxPort {
         };
         let end = spec.start.plus_ns(spec.duration_ns);
         let mut workers = Vec::new();
-        for worker in &self.workers {
+        for worker in &mut self.workers {
             let within = Duration::from_nanos(end.since_ns(clock::now())).saturating_add(END_GRACE);
             workers.push(worker.ended(within)?);
         }

@@ -58,6 +58,7 @@ enum Command {
     Run(Trial),
 }
 
+#[derive(Debug)]
 enum Answer {
     Opened(Result<Bound>),
     Loaded(Result<()>),
@@ -70,6 +71,8 @@ pub(super) struct WorkerHandle {
     name: String,
     commands: Option<mpsc::Sender<Command>>,
     answers: mpsc::Receiver<Answer>,
+    /// An answer that has come and nobody has asked for yet.
+    early: Option<Answer>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -104,11 +107,11 @@ impl WorkerHandle {
             .name(name.clone())
             .spawn(body)
             .map_err(|cause| Error::environment("start", format!("thread {name}")).os(&cause))?;
-        Ok(WorkerHandle { name, commands: Some(commands), answers, thread: Some(thread) })
+        Ok(WorkerHandle { name, commands: Some(commands), answers, early: None, thread: Some(thread) })
     }
 
     /// Waits until the worker is open.
-    pub fn opened(&self, within: Duration) -> Result<Bound> {
+    pub fn opened(&mut self, within: Duration) -> Result<Bound> {
         match self.answer(within)? {
             Answer::Opened(bound) => bound,
             _ => Err(self.lost()),
@@ -116,7 +119,7 @@ impl WorkerHandle {
     }
 
     /// Gives the worker a new program.
-    pub fn load(&self, program: Arc<TxProgram>, counters: Arc<WorkerCounters>, within: Duration) -> Result<()> {
+    pub fn load(&mut self, program: Arc<TxProgram>, counters: Arc<WorkerCounters>, within: Duration) -> Result<()> {
         self.command(Command::Load(program, counters))?;
         match self.answer(within)? {
             Answer::Loaded(loaded) => loaded,
@@ -130,7 +133,7 @@ impl WorkerHandle {
     }
 
     /// Waits for the trial's end.
-    pub fn ended(&self, within: Duration) -> Result<WorkerEnd> {
+    pub fn ended(&mut self, within: Duration) -> Result<WorkerEnd> {
         match self.answer(within)? {
             Answer::Ended(end) => Ok(end),
             _ => Err(self.lost()),
@@ -142,7 +145,21 @@ impl WorkerHandle {
         commands.send(command).map_err(|_| self.lost())
     }
 
-    fn answer(&self, within: Duration) -> Result<Answer> {
+    /// Whether the trial's end can be had without waiting.
+    pub fn has_ended(&mut self) -> bool {
+        if self.early.is_none() {
+            match self.answers.try_recv() {
+                Ok(answer) => self.early = Some(answer),
+                Err(cause) => return cause == mpsc::TryRecvError::Disconnected,
+            }
+        }
+        true
+    }
+
+    fn answer(&mut self, within: Duration) -> Result<Answer> {
+        if let Some(answer) = self.early.take() {
+            return Ok(answer);
+        }
         self.answers.recv_timeout(within).map_err(|_| self.lost())
     }
 

@@ -30,6 +30,8 @@ use crate::{
 
 /// Shares of the highest common load that every value is offered, in percent.
 const LOADS_PERCENT: [u64; 4] = [100, 75, 50, 25];
+/// Trials at the highest of them, which decides: values whose trials overlap there are equally good.
+const DECIDING_TRIALS: usize = 3;
 /// Of what was sent at full speed, what can be sent steadily.
 const STEADY_PERCENT: u64 = 97;
 /// How long the generator's links may take to come back after a change on the DUT.
@@ -152,8 +154,10 @@ impl Session {
             let value = self.set_on_dut(held, value, follow)?;
             for percent in LOADS_PERCENT {
                 let load = (common * percent / 100).max(1);
-                let trial = self.trial_on_axis(Some(load), trial_ns, sweep.kind, value, axes, options, follow)?;
-                readings.push(self.reading(&trial, value));
+                for _ in 0..if percent == 100 { DECIDING_TRIALS } else { 1 } {
+                    let trial = self.trial_on_axis(Some(load), trial_ns, sweep.kind, value, axes, options, follow)?;
+                    readings.push(self.reading(&trial, value));
+                }
             }
             let mut axes = axes.clone();
             axes.insert(axis(sweep.kind).into(), value.into());

@@ -180,8 +180,8 @@ impl Session {
         let mut next = start.plus_ns(NS_PER_S);
         loop {
             let now = clock::now();
-            let all_sent = self.all_sent(want);
-            let over = all_sent || end.is_some_and(|end| now >= end) || self.stop.load(Relaxed) || self.all_removed();
+            let over =
+                self.all_ended() || end.is_some_and(|end| now >= end) || self.stop.load(Relaxed) || self.all_removed();
             if now >= next || over {
                 let total = self.so_far(before);
                 let at_s = now.since_ns(start).min(want.duration_ns.unwrap_or(u64::MAX)) as f64 / 1e9;
@@ -198,10 +198,9 @@ impl Session {
         }
     }
 
-    fn all_sent(&self, want: &Want) -> bool {
-        let Some(count) = want.count else { return false };
-        let mut senders = self.ports.iter().filter_map(|port| port.sender.as_ref());
-        senders.all(|sender| sender.counters().total().offered_frames >= count)
+    /// Whether nothing is left to send: a count or a last burst can be over before the trial's time is.
+    fn all_ended(&mut self) -> bool {
+        self.ports.iter_mut().filter_map(|port| port.sender.as_mut()).all(TxPort::has_ended)
     }
 
     fn all_removed(&self) -> bool {
