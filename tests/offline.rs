@@ -236,6 +236,27 @@ fn the_load_of_bursts_in_a_chain_is_that_of_the_fastest() {
 }
 
 #[test]
+fn the_profile_is_never_replaced_by_what_is_written() {
+    let dir = workshop();
+    let profile = dir.path().join("profiles/udp-64.yaml");
+    fs::set_permissions(&profile, fs::Permissions::from_mode(0o666)).expect("permissions can be set");
+    std::os::unix::fs::symlink("udp-64.yaml", dir.path().join("profiles/link")).expect("a link can be made");
+    let before = fs::read(&profile).expect("the profile is there");
+    for arguments in [
+        ["pcap", "profiles/udp-64.yaml", "-o", "profiles/udp-64.yaml"],
+        ["pcap", "profiles/link", "-o", "profiles/udp-64.yaml"],
+        ["check", "profiles/udp-64.yaml", "--json", "profiles/link"],
+        ["run", "profiles/udp-64.yaml", "--json", "profiles/udp-64.yaml"],
+        ["ceiling", "profiles/udp-64.yaml", "--json", "profiles/udp-64.yaml"],
+    ] {
+        let output = run(dir.path(), &arguments);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("it is the profile itself"), "{arguments:?}: {said}");
+        assert!(fs::read(&profile).expect("it is there") == before, "{arguments:?}");
+    }
+}
+
+#[test]
 fn pcap_writes_to_standard_output() {
     let dir = workshop();
     let output = run(dir.path(), &["pcap", "profiles/udp-64.yaml", "-o", "-", "--count", "5"]);

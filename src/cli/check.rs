@@ -18,6 +18,7 @@ pub(super) struct Check {
 impl Check {
     /// Checks and prints; with `--json` also writes it as JSON.
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
+        self.profile.refuse_overwriting(global.json.as_deref())?;
         let checked = self.profile.compile()?;
         if let Some(path) = &global.json {
             json::write(path, &json::pretty(&profile::json(&checked)))?;

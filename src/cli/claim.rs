@@ -32,7 +32,7 @@ pub(super) struct Claim {
 
 impl Claim {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
-        let (profile, mut options) = self.load.read_for_search()?;
+        let (profile, mut options) = self.load.read_for_search(global)?;
         if options.sizes.is_empty() {
             options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");
         }

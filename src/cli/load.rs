@@ -2,7 +2,7 @@
 
 use clap::{Arg, Args, ValueEnum};
 
-use super::profile::ProfileArgs;
+use super::{Global, profile::ProfileArgs};
 use crate::{
     error::{Error, Result},
     profile::Profile,
@@ -73,7 +73,7 @@ impl Load {
     ///
     /// # Errors
     /// Flags that only a run has.
-    pub(super) fn read_for_search(&self) -> Result<(Profile, Options)> {
+    pub(super) fn read_for_search(&self, global: &Global) -> Result<(Profile, Options)> {
         let given = [
             (self.what.rate().is_some(), "--rate", "--min and --max"),
             (self.duration.is_some(), "--duration", "--trial"),
@@ -83,12 +83,13 @@ impl Load {
             Some((_, flag, instead)) => Err(Error::usage("use", format!("{flag} with a search"))
                 .because("a search chooses the load and the length of its trials")
                 .remedy(format!("use {instead}"))),
-            None => self.read(),
+            None => self.read(global),
         }
     }
 
     /// Reads the profile and everything the flags say.
-    pub(super) fn read(&self) -> Result<(Profile, Options)> {
+    pub(super) fn read(&self, global: &Global) -> Result<(Profile, Options)> {
+        self.what.refuse_overwriting(global.json.as_deref())?;
         let (profile, sizes) = self.what.read()?;
         let options = Options {
             command: std::env::args().collect(),

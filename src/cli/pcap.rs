@@ -31,6 +31,7 @@ pub(super) struct Pcap {
 impl Pcap {
     /// Compiles the profile and writes the file.
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
+        self.profile.refuse_overwriting(Some(&self.output))?;
         let mut frames = Vec::new();
         for (_, compiled) in self.profile.compile()? {
             frames.extend(preview(&compiled, self.count));

@@ -35,7 +35,7 @@ pub(super) fn percentage(text: &str) -> Result<f64, String> {
 
 impl Run {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
-        let (profile, options) = self.load.read()?;
+        let (profile, options) = self.load.read(global)?;
         let saver = global.json.as_deref().map(Saver::new);
         saver.iter().try_for_each(Saver::prove)?;
         let duration_ns = options.duration_ns.or(profile.duration_ns);

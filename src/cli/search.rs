@@ -122,6 +122,7 @@ impl<'a> Follower<'a> {
         if file.trials.is_empty() {
             // Nothing was measured: the error is all there is to say.
             searched?;
+            self.console.note("no verdict: the time was over before the first trial; allow more with --max-time");
             return Ok(Exit::NoVerdict);
         }
         let report = text::render(file, self.console.style(), global.verbose > 0);

@@ -62,7 +62,7 @@ impl Sweep {
             return restore(console);
         }
         let (axis, search) = (self.axis()?, self.search.options()?);
-        let (profile, mut options) = self.load.read_for_search()?;
+        let (profile, mut options) = self.load.read_for_search(global)?;
         // Each value of a setting takes a search of its own: with those, the sizes are the user's choice.
         if options.sizes.is_empty() && axis.is_none() {
             options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");

@@ -104,7 +104,6 @@ impl Session {
         }
         // Trials have loads of their own: captures leave their recorded times.
         self.recipe.profile.rate.get_or_insert(Rate::Max);
-        let own_fps = self.own_ceiling()?;
         let first_trial = self.file.trials.len();
         let asked_min = options.min.map(|rate| self.highest_load(rate)).transpose()?.flatten();
         let asked = options.max.map(|rate| self.highest_load(rate)).transpose()?.flatten();
@@ -115,6 +114,7 @@ impl Session {
                 .because("the lowest load (--min) is above the highest (--max)")
                 .remedy("lower --min or raise --max"));
         }
+        let own_fps = self.own_ceiling()?;
         let mut trials = Trials { session: self, options, axes, follow, can_send_fps: own_fps, disturbed: 0 };
         let max_fps = match asked {
             Some(asked) if asked * 100 <= own_fps * NEAR_OWN_PERCENT => asked,
