@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     fixture::{self, RUN},
     support::{
-        harness::{Test, needs_an_idle_machine},
+        harness::{Test, skip},
         run::{Outcome, Plimsoll},
     },
 };
@@ -84,7 +84,7 @@ fn more_than_a_gigabit_through_an_igb_that_claims_one_is_no_contradiction() {
     assert_eq!(claim["claim_mbps"], 1000, "{claim}");
     if ratio <= 1.01 {
         // More than a gigabit takes a good part of one CPU.
-        needs_an_idle_machine();
+        skip("idle", format!("only {ratio:.2} of the claim passed: the emulator needs the CPUs for itself"));
     }
     // The host's tap is the witness that it really passed: one second of it, without the FCS.
     assert!(ratio > 1.01 && arrived * 8 > 1_000_000_000, "{arrived} bytes arrived: {claim}");
