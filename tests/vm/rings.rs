@@ -76,7 +76,10 @@ fn under_bursts_the_vnic_ring_is_named_a_larger_one_advised_and_the_old_one_put_
         let received_fps = LOAD_FPS * (completed_frames - lost) / completed_frames;
         readings.push(Reading { value: ring, load_fps: Some(LOAD_FPS), sent_fps: LOAD_FPS, received_fps });
     }
-    assert!(losses[0] > losses[1] && losses[1] > 0 && losses[2] == 0, "lost at rings 64, 256, 1024: {losses:?}");
+    assert!(
+        losses[0] > losses[1] && losses[1] > 0 && losses[2] * 10 < losses[1],
+        "lost at rings 64, 256, 1024: {losses:?}"
+    );
     let found = settings::compare("RX ring", held.original(), &readings).expect("all were offered the same");
     assert_eq!(found.best, 1024, "{found:?}");
     assert!(found.sentences[0].contains("1,024 (set it)"), "{found:?}");
