@@ -151,17 +151,23 @@ impl LiveWorker {
         Ok(false)
     }
 
-    /// Writes the frames due from `planned` up to a little ahead of now into the ring.
+    /// Writes the frames due from `planned` up to a little ahead of now into the ring; what is late by the end is due just before it.
     fn plan(&mut self, planned: &mut Instant, now: Instant, end: Instant) {
-        let horizon = now.plus_ns(AHEAD_NS).min(Instant(end.0.saturating_sub(1)));
+        let last = Instant(end.0.saturating_sub(1));
+        let (now, horizon) = (now.min(last), now.plus_ns(AHEAD_NS).min(last));
         loop {
             // Late frames are due now: the pacer repays or forgives.
-            let due = self.pacer.next_due().max(planned.plus_ns(GRAIN_NS)).max(now);
+            let grain = if *planned < last { planned.plus_ns(GRAIN_NS).min(last) } else { Instant(u64::MAX) };
+            let mut due = self.pacer.next_due().max(grain).max(now);
             let room = self.queue.room();
             if due > horizon || room == 0 || self.pacer.is_finished() {
                 return;
             }
-            self.poll(due, due, room);
+            if self.poll(due, due, room) == 0 && due < horizon {
+                // A time may be told 1 ns early; a whole grain later could be after the end.
+                due = due.plus_ns(1);
+                self.poll(due, due, room);
+            }
             *planned = due;
         }
     }

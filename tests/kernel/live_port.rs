@@ -35,6 +35,7 @@ pub fn tests() -> Vec<Test> {
         a_router_that_rewrites_the_pages_leaves_no_trace_in_later_frames,
         every_requested_live_frame_completes_and_reaches_the_peer,
         a_live_rate_is_kept_and_one_kpps_leaves_frame_by_frame,
+        a_live_trial_sends_what_is_due_in_its_last_microsecond,
         an_unpaced_live_trial_ends_on_time_and_stops_at_once,
         live_sending_goes_on_after_the_link_or_its_carrier_was_away,
         a_removed_interface_ends_a_live_trial_with_totals,
@@ -254,6 +255,26 @@ fn a_live_rate_is_kept_and_one_kpps_leaves_frame_by_frame() {
         let burst = frames.windows(4).find(|four| four[3].at_ns - four[0].at_ns < 500_000);
         assert!(frames.len() > 100 && burst.is_none(), "{} frames, {burst:?}", frames.len());
     }
+}
+
+fn a_live_trial_sends_what_is_due_in_its_last_microsecond() {
+    let topology = sink(Options::default());
+    let program = compiled(&topology, ONE_PORT);
+    topology.generator.enter(|| {
+        let mut port = open(&program, 1, Arc::default());
+        // The last frame is due 0.4 to 0.6 µs before the end, at a fraction of a nanosecond.
+        for (load, duration_ns) in [(99_991, 200_018_400), (300_007, 199_995_800), (350_276, 200_000_000)] {
+            let mut missing = Vec::new();
+            // A trial from which the host took the CPU for longer than is repaid says nothing.
+            let is_whole = (0..20).any(|_| {
+                let report = run(&mut port, Some(load), duration_ns, None);
+                let intended: u64 = report.intended_frames.iter().sum();
+                missing.push((intended - report.counts.total().offered_frames, report.counts.own().forgiven_ns));
+                missing[missing.len() - 1].0 == 0
+            });
+            assert!(is_whole, "{load} frames/s: frames missing and ns forgiven, by trial: {missing:?}");
+        }
+    });
 }
 
 /// Waits for a condition, at most `limit`; returns how long it took.
