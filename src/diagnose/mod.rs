@@ -119,7 +119,7 @@ fn refused(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts) -> Opti
     let lost = counts.lost_frames().unwrap_or(0);
     let at_dut: u64 = Stage::ALL.into_iter().filter(|stage| stage.is_dut()).map(|stage| lost_at(moved, stage)).sum();
     // Where nearly all was sent, only what is more than the loss can have been refused.
-    if completed >= intended || (reaches(completed, intended, OFFERED) && share(at_dut, lost) <= BELIEVABLE) {
+    if completed >= intended || (reaches(completed, intended, OFFERED) && at_dut as f64 <= lost as f64 * BELIEVABLE) {
         return None;
     }
     let missing = intended.saturating_sub(counts.received_frames.unwrap_or(completed));
@@ -323,6 +323,21 @@ mod tests {
         assert_eq!((verdict.kind, verdict.stage), (VerdictKind::DutLimited, Some(Stage::VnicRing)));
         assert!(verdict.evidence[0].share.unwrap() <= 1.0, "{verdict:?}");
         assert!(verdict.summary.contains("652 are missing; 638 were refused"), "{}", verdict.summary);
+    }
+
+    #[test]
+    fn a_few_refused_frames_are_the_duts_loss_where_nothing_else_was_lost() {
+        let counts = TrialCounts {
+            intended_frames: 500_000,
+            completed_frames: 499_951,
+            received_frames: Some(499_951),
+            ..TrialCounts::default()
+        };
+        let verdict = judge(counts, &[drop_at(Stage::VnicRing, "g0 ethtool tx_queue_0_xdp_xmit_errors", 49)]).unwrap();
+        assert_eq!((verdict.kind, verdict.stage), (VerdictKind::DutLimited, Some(Stage::VnicRing)));
+        assert!(verdict.summary.contains("49 are missing; 49 were refused"), "{}", verdict.summary);
+        // Drops that are far more than what is missing are of other traffic.
+        assert_eq!(judge(counts, &[drop_at(Stage::VnicRing, "d0 ethtool rx_dropped", 900)]), None);
     }
 
     #[test]

@@ -33,8 +33,16 @@ struct SchedAttr {
 /// # Errors
 /// Without CAP_SYS_NICE: then pacing is only as good as the machine is idle.
 pub fn favour_this_thread() -> io::Result<()> {
-    // SAFETY: sched_getscheduler takes no pointer; thread 0 is the caller.
-    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+    favour(0)
+}
+
+/// [`favour_this_thread`] for another thread: a DUT's NAPI thread of the lab.
+///
+/// # Errors
+/// As there; or there is no such thread.
+pub fn favour(thread: i32) -> io::Result<()> {
+    // SAFETY: sched_getscheduler takes no pointer.
+    if unsafe { libc::sched_getscheduler(thread) } != libc::SCHED_OTHER {
         return Ok(());
     }
     let attr = SchedAttr {
@@ -49,9 +57,9 @@ pub fn favour_this_thread() -> io::Result<()> {
         util_min: 0,
         util_max: 0,
     };
-    // SAFETY: sched_setattr reads `size` bytes from the pointer, which is to a live struct of that size; thread 0 is the
-    // caller; flags are 0 as the system call requires.
-    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) } {
+    // SAFETY: sched_setattr reads `size` bytes from the pointer, which is to a live struct of that size; flags are 0 as the
+    // system call requires.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attr, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -9,6 +9,7 @@ pub mod vm;
 
 use crate::{
     error::{Error, Result},
+    host::scheduling,
     xdp::model::ModelConfig,
 };
 
@@ -207,19 +208,25 @@ fn build(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Gives the DUT's ingress a kernel thread of its own, pinned to the last CPU.
+/// Gives the DUT's ingress a kernel thread of its own, pinned to the last CPU and favoured as our workers are: any other kernel
+/// thread that kept it waiting for 2 ms would overflow veth's ring, and look like the DUT's limit.
 fn own_cpu(dut: &Shell) -> Result<()> {
     let cpu = cpu_count().saturating_sub(1);
     dut.run("echo 1 > /sys/class/net/d0/threaded")?;
     // Kernel threads live in the initial PID namespace; those of d0 are named napi/d0-<id>.
     let pinned = Shell::here().run(&format!(
         "for comm in /proc/[0-9]*/comm; do read -r name <$comm 2>/dev/null || continue; \
-         case $name in napi/d0-*) pid=${{comm#/proc/}}; taskset -pc {cpu} ${{pid%/comm}} >/dev/null && echo $name;; esac; done"
+         case $name in napi/d0-*) pid=${{comm#/proc/}}; taskset -pc {cpu} ${{pid%/comm}} >/dev/null && echo ${{pid%/comm}};; esac; done"
     ))?;
     if pinned.is_empty() {
         return Err(Error::environment("give", "the DUT a CPU of its own")
             .because("no napi/d0 kernel thread appeared")
             .remedy("use --coupled"));
+    }
+    for thread in pinned.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+        scheduling::favour(thread).map_err(|error| {
+            Error::environment("favour", format!("the DUT's kernel thread {thread}")).because(error)
+        })?;
     }
     Ok(())
 }
