@@ -17,8 +17,9 @@ use crate::{
         spawn::{Trial, TxWorker, WorkerEnd},
     },
     error::Result,
-    pacer::{Pacer, Part},
+    pacer::{DEBT_NS, Pacer, Part},
     program::{StreamProgram, TxProgram, cursor::BURST},
+    units::NS_PER_S,
 };
 
 use super::tx_worker::{OUTAGE_SLEEP, wait};
@@ -78,15 +79,17 @@ impl LiveWorker {
         let is_paced = trial.load_fps.is_some();
         let per_worker = trial.load_fps.map_or(u64::MAX, |load| load / u64::from(self.part.workers));
         let batch = if per_worker <= SPARSE_FPS { SPARSE_BATCH } else { BATCH };
-        // What a pacer gave must be sent, if late; unpaced, the program itself stops at the end.
-        self.queue.set_end(if is_paced { Instant(u64::MAX) } else { trial.end });
+        // What was due before the end may leave as late as debt is repaid.
+        let end = if is_paced { trial.end.plus_ns(DEBT_NS) } else { trial.end };
+        self.queue.set_end(end);
         let mut planned = trial.start;
         let mut last = trial.start;
         let mut is_down = false;
         while !self.is_stopped() {
             let now = clock::now();
+            let lag_ns = self.queue.lag_ns();
             if is_paced {
-                self.plan(&mut planned, now, trial.end);
+                self.plan(&mut planned, earlier(now, lag_ns), earlier(trial.end, lag_ns));
             } else if now < trial.end {
                 self.plan_at_once(now);
             }
@@ -95,15 +98,15 @@ impl LiveWorker {
                 if now >= trial.end || self.pacer.is_finished() {
                     break;
                 }
-                wait(now, self.pacer.next_due().min(trial.end));
+                wait(now, self.pacer.next_due().plus_ns(lag_ns).min(trial.end));
                 let waited = clock::now();
                 self.counters.own().idle_ns.add(waited.since_ns(last));
                 last = waited;
                 continue;
             }
-            let slots = if is_down { 1 } else { self.slots(pending, planned, now, is_paced) };
+            let slots = if is_down { 1 } else { self.slots(pending, planned, earlier(now, lag_ns), is_paced) };
             is_down = self.run(slots, batch, &mut last)?;
-            if !is_paced && clock::now() >= trial.end {
+            if clock::now() >= end {
                 break;
             }
         }
@@ -151,7 +154,8 @@ impl LiveWorker {
         Ok(false)
     }
 
-    /// Writes the frames due from `planned` up to a little ahead of now into the ring; what is late by the end is due just before it.
+    /// Writes the frames due from `planned` up to a little ahead of now into the ring, on the queue's release clock; what is late by the
+    /// end is due just before it.
     fn plan(&mut self, planned: &mut Instant, now: Instant, end: Instant) {
         let last = Instant(end.0.saturating_sub(1));
         let (now, horizon) = (now.min(last), now.plus_ns(AHEAD_NS).min(last));
@@ -234,7 +238,13 @@ impl TxWorker for LiveWorker {
         }
         let sent = self.send(trial);
         let stopped_at = clock::now().min(trial.end);
-        let (forgiven_ns, forgiven_frames) = self.pacer.forgiven();
+        let (mut forgiven_ns, mut forgiven_frames) = self.pacer.forgiven();
+        if let Some(load_fps) = trial.load_fps {
+            let by_queue = self.queue.forgiven_ns();
+            forgiven_ns += by_queue;
+            let per_second = u128::from(NS_PER_S) * u128::from(self.part.workers);
+            forgiven_frames += (u128::from(by_queue) * u128::from(load_fps) / per_second) as u64;
+        }
         let own = self.counters.own();
         own.forgiven_ns.set(forgiven_ns);
         own.forgiven_frames.set(forgiven_frames);
@@ -242,6 +252,11 @@ impl TxWorker for LiveWorker {
         // The driver has every frame when a call returns: nothing is outstanding.
         WorkerEnd { sent_for_ns: stopped_at.since_ns(trial.start), outstanding_frames: 0, error: sent.err() }
     }
+}
+
+/// The time on a clock that is `lag_ns` behind.
+fn earlier(time: Instant, lag_ns: u64) -> Instant {
+    Instant(time.0.saturating_sub(lag_ns))
 }
 
 fn of_program(program: &TxProgram, part: Part) -> (Pacer, Vec<StreamBytes>) {

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
 };
 
 use plimsoll::{
@@ -29,6 +30,7 @@ pub fn tests() -> Vec<Test> {
         every_byte_is_what_the_program_defines_whatever_was_in_the_page,
         what_the_receiver_has_no_room_for_is_made_but_never_completed,
         paced_frames_leave_when_they_are_due,
+        what_is_late_is_repaid_or_forgiven_never_sent_in_a_burst,
         nothing_leaves_after_the_end,
         a_veth_is_probed_by_whether_its_peer_takes_frames,
         thousands_of_different_frames_load_and_the_limits_are_named,
@@ -247,6 +249,44 @@ fn paced_frames_leave_when_they_are_due() {
         assert_eq!(sent_early, 0);
         assert!(clock::now().since_ns(start) >= 999 * spacing_ns);
         assert_eq!(queue.transmitted().sent_frames, 1000);
+    });
+}
+
+fn what_is_late_is_repaid_or_forgiven_never_sent_in_a_burst() {
+    let topology = Topology::sink(Options::default());
+    topology.dut.sh("ethtool -K d0 gro on");
+    let program = udp_program(&topology);
+    inside(&topology.generator, || {
+        let mut queue = open_g0(&program);
+        queue.set_end(Instant(u64::MAX));
+        let spacing_ns = 5_000;
+        let start = clock::now();
+        (0..4000).for_each(|n| queue.schedule(0, start.plus_ns(n * spacing_ns)));
+        queue.run(64, 16).unwrap();
+        let paused_at = clock::now();
+        std::thread::sleep(Duration::from_millis(3));
+        let (from, made) = (clock::now(), queue.made());
+        let pause_ns = from.since_ns(paused_at);
+        while queue.pending() > 0 {
+            queue.run(64, 16).unwrap();
+            let gone_ns = clock::now().since_ns(from);
+            // At most 1.1 times the rate; up to 50 µs count as no delay, before and within the calls.
+            let most = gone_ns * 11 / 10 / spacing_ns + 2 * 50_000 / spacing_ns;
+            assert!(queue.made() - made <= most, "{} frames in {gone_ns} ns", queue.made() - made);
+        }
+        let forgiven_ns = queue.forgiven_ns();
+        assert!(forgiven_ns + 1_150_000 >= pause_ns, "{forgiven_ns} ns of {pause_ns} ns");
+        assert_eq!(queue.made(), 4000);
+        assert!(clock::now().since_ns(start) >= 3999 * spacing_ns + forgiven_ns, "what is forgiven is not made up for");
+        let before_idling = forgiven_ns;
+        std::thread::sleep(Duration::from_millis(3));
+        queue.schedule(0, Instant(clock::now().0 - queue.lag_ns()));
+        queue.run(64, 16).unwrap();
+        assert_eq!(
+            (queue.made(), queue.forgiven_ns()),
+            (4001, before_idling),
+            "a pause with nothing to send is no debt"
+        );
     });
 }
 

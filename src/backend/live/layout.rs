@@ -23,14 +23,22 @@ pub(super) struct Head {
     pub(super) made: AtomicU64,
     /// Ring entries filled by user space. `made == filled`: nothing to send.
     pub(super) filled: AtomicU64,
-    /// The program's last look at CLOCK_MONOTONIC, ns.
-    pub(super) now_ns: AtomicU64,
+    /// The release clock at the program's last look: CLOCK_MONOTONIC less [`Head::lag_ns`]. What is due by it may leave.
+    pub(super) released_ns: AtomicU64,
     /// Nothing is sent from here on, ns (looked at whenever the clock is read, at least once per 64 frames).
     pub(super) end_ns: AtomicU64,
     /// Mask of ring positions: all of the ring, or 0 while every entry says the same (first stream, at once), so that sending
     /// as fast as possible does not walk 32 KiB through the cache (measured: 2 % of the rate).
     pub(super) ring_mask: AtomicU64,
-    _pad: [AtomicU64; 3],
+    /// CLOCK_MONOTONIC at the last look, ns; 0 after a pause in which nothing was scheduled.
+    pub(super) looked_ns: AtomicU64,
+    /// How far the release clock is behind: debt and all that was forgiven, ns.
+    pub(super) lag_ns: AtomicU64,
+    /// Of the lag, what is still repaid, ns.
+    pub(super) debt_ns: AtomicU64,
+    /// Of the lag, what never will be, ns.
+    pub(super) forgiven_ns: AtomicU64,
+    _pad: [AtomicU64; 7],
 }
 
 // SAFETY: nothing but atomics.
@@ -39,7 +47,11 @@ unsafe impl Atomics for Head {}
 /// Offsets of the fields of [`Head`] for the generated code.
 pub(super) const MADE: i16 = offset_of!(Head, made) as i16;
 pub(super) const FILLED: i16 = offset_of!(Head, filled) as i16;
-pub(super) const NOW_NS: i16 = offset_of!(Head, now_ns) as i16;
+pub(super) const RELEASED_NS: i16 = offset_of!(Head, released_ns) as i16;
+pub(super) const LOOKED_NS: i16 = offset_of!(Head, looked_ns) as i16;
+pub(super) const LAG_NS: i16 = offset_of!(Head, lag_ns) as i16;
+pub(super) const DEBT_NS: i16 = offset_of!(Head, debt_ns) as i16;
+pub(super) const FORGIVEN_NS: i16 = offset_of!(Head, forgiven_ns) as i16;
 pub(super) const RING_MASK: i16 = offset_of!(Head, ring_mask) as i16;
 pub(super) const END_NS: i16 = offset_of!(Head, end_ns) as i16;
 /// Ring, part one: stream of each entry (u16).

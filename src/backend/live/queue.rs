@@ -193,8 +193,8 @@ impl LiveQueue {
         self.filled - self.made()
     }
 
-    /// Schedules the stream's next frame (by the stream's position in the program) for `due`; `Instant(0)` is at once.
-    /// Frames leave in the order in which they are scheduled. There must be room.
+    /// Schedules the stream's next frame (by the stream's position in the program) for `due` plus [`LiveQueue::lag_ns`];
+    /// `Instant(0)` is at once. Frames leave in the order in which they are scheduled. There must be room.
     #[inline]
     pub fn schedule(&mut self, stream: u16, due: Instant) {
         debug_assert!(self.room() > 0);
@@ -225,8 +225,22 @@ impl LiveQueue {
     /// Shows the program what is scheduled.
     fn publish(&self) {
         let head = self.loaded.head();
+        if head.filled.load(Relaxed) == head.made.load(Relaxed) {
+            // Nothing was waiting: the time since the last look is nobody's debt.
+            head.looked_ns.store(0, Relaxed);
+        }
         head.ring_mask.store(if self.is_plain { 0 } else { RING as u64 - 1 }, Relaxed);
         head.filled.store(self.filled, Relaxed);
+    }
+
+    /// How far behind the clock scheduled frames leave: the CPU was taken away while they waited.
+    pub fn lag_ns(&self) -> u64 {
+        self.loaded.head().lag_ns.load(Relaxed)
+    }
+
+    /// Of that lag, what was more than is repaid, since opening or rewinding.
+    pub fn forgiven_ns(&self) -> u64 {
+        self.loaded.head().forgiven_ns.load(Relaxed)
     }
 
     /// Runs the program for `slots` slots, each of which sends one frame or, if none is due, waits about 0.1 µs.
