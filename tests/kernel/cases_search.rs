@@ -77,18 +77,27 @@ fn truth(model: &ModelConfig, search: &str) {
     let stages = [model.ring, model.second];
     let ndr = stages.iter().flatten().map(|stage| stage.ndr_fps(TRIAL_NS)).min().expect("a stage limits");
     let pdr = (ndr as f64 / 0.995) as u64;
-    for run in 1..=runs() {
+    let (mut run, mut disturbed) = (1, 0);
+    while run <= runs() {
         let dut = ModelDut::new(model);
-        let found = Plimsoll::with_profile(FORWARD)
-            .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} {search}"), 120 * SECOND)
-            .unless_disturbed()
-            .expect_code(0);
+        let found = Plimsoll::with_profile(FORWARD).run(
+            &dut.topology.generator,
+            &format!("ceiling PROFILE {SHORT} {search}"),
+            120 * SECOND,
+        );
         // A host that stalls makes a search stop short, and say so; it never makes it find more.
-        if found.was_disturbed() && bounds(&found, "ndr") * 100 < ndr * 99 {
-            skip("idle", "the host took the CPU from the generator, and the search says so");
+        if found.was_disturbed() && (found.code == Some(4) || bounds(&found, "ndr") * 100 < ndr * 99) {
+            disturbed += 1;
+            eprintln!("disturbed and repeated: the host took the CPU from the generator, and the search says so");
+            if disturbed > 1 + runs() / 2 {
+                skip("idle", format!("the host took the CPU from the generator in {disturbed} searches"));
+            }
+            continue;
         }
+        let found = found.expect_code(0);
         close(&format!("run {run}: NDR"), bounds(&found, "ndr"), ndr);
         close(&format!("run {run}: PDR"), bounds(&found, "pdr"), pdr);
+        run += 1;
     }
 }
 
