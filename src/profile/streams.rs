@@ -97,7 +97,15 @@ fn stream<'n>(
 ) -> Result<(StreamConfig, Option<&'n Node>)> {
     let map = source.section(node, "stream", keys::STREAM)?;
     let name = match map.take("name")? {
-        Some(node) => source.text(node, "a name")?.to_owned(),
+        Some(node) => {
+            let name = source.text(node, "a name")?;
+            if name.chars().any(char::is_control) {
+                return Err(source
+                    .fail(node.at, "a stream's name has control characters")
+                    .remedy("give it printable ones"));
+            }
+            name.to_owned()
+        }
         None => format!("stream{index}"),
     };
     let port = match map.take("port")? {

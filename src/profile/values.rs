@@ -121,10 +121,8 @@ impl Reader<'_> {
                 }
             }
         };
-        let step = match map.take("step")? {
-            None => 1,
-            Some(node) => source.integer(node, "a step", 1, u64::MAX)?,
-        };
+        let step_at = map.take("step")?;
+        let step = step_at.map_or(Ok(1), |node| source.integer(node, "a step", 1, u64::MAX))?;
         let count = match map.take("count")? {
             None => None,
             Some(node) => Some((node, source.integer(node, "a count of values", 1, 1 << 62)?)),
@@ -143,6 +141,15 @@ impl Reader<'_> {
             let cause = format!("{} does not say how it varies", self.what);
             return Err(source.fail(map.at, cause).remedy("give one of increment, decrement, random, list, start"));
         };
+        let ignored = match kind {
+            3 => step_at.map(|node| (node, "step")).or(count.map(|(node, _)| (node, "count"))),
+            2 => step_at.map(|node| (node, "step")),
+            _ => None,
+        };
+        if let Some((node, key)) = ignored {
+            let remedy = format!("leave {key} out, or give increment, decrement or start");
+            return Err(source.fail(node.at, format!("{key} has no meaning beside {}", kinds[kind])).remedy(remedy));
+        }
         let values = match kind {
             3 => match &node.kind {
                 Kind::List(items) => self.list(node, items)?,
@@ -166,7 +173,17 @@ impl Reader<'_> {
                 };
                 match count {
                     None => self.steps(node, first, last, step)?,
-                    Some((node, count)) => self.counted(node, first, step, count, kind == 1)?,
+                    Some((node, count)) => {
+                        let room = first.abs_diff(last) / u128::from(step) + 1;
+                        if first != last && u128::from(count) > room {
+                            let cause =
+                                format!("{}: {count} values by {step} leave the range, which has {room}", self.what);
+                            return Err(source
+                                .fail(node.at, cause)
+                                .remedy("lower count, or give only the first value"));
+                        }
+                        self.counted(node, first, step, count, kind == 1)?
+                    }
                 }
             }
         };
