@@ -60,7 +60,10 @@ pub fn ceiling(file: &ResultFile, ceiling: &Ceiling) -> (Tone, String) {
             (Tone::Bad, format!("no load from {} per port on meets the goal{loss}", load(upper)))
         }
         ("generator_limited", Some(lower), _) => {
-            let text = format!("at least {} per port; the generator could not send more", human::fps(lower));
+            let text = format!(
+                "at least {} per port; of higher loads the generator did not send every frame",
+                human::fps(lower)
+            );
             (Tone::Warn, format!("{text}, so the DUT's ceiling is not known"))
         }
         ("generator_limited", None, _) => {

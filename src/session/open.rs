@@ -52,7 +52,7 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
     resolve_gateways(&mut recipe, &links, &layout[0], &control, tell)?;
     let sizes = recipe.compile_all()?;
     caveats.extend(sizes.iter().flat_map(|compiled| compiled.caveats.iter().cloned()));
-    let observer = open_observer(&recipe.profile, &mut caveats);
+    let observer = open_observer(&recipe.profile, &mut caveats, tell);
     let mut session = Session {
         file: result_file(options, recipe.seed),
         ports: ports(&recipe, links, receivers),
@@ -293,7 +293,8 @@ fn resolve_gateways(
     Ok(())
 }
 
-fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>) -> Option<Arc<Observer>> {
+/// Who reads the DUT; that nobody can is told before anything is sent.
+fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>, tell: Listener<'_>) -> Option<Arc<Observer>> {
     let dut = profile.dut.as_ref()?;
     let (done, failed) = settings::restore_left_over();
     caveats.extend(done.into_iter().map(|sentence| Caveat::new(Code::CleanedUp, sentence)));
@@ -308,7 +309,9 @@ fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>) -> Option<Arc<Obs
         target.and_then(|target| Observer::open(&target, dut.interface.iter().cloned().collect()))
     };
     let mut failed = |error: Error, what: &str| {
-        caveats.push(Caveat::new(Code::ObserverFailed, format!("the DUT is not observed{what}: {error}")));
+        let text = format!("the DUT is not observed{what}: {error}");
+        tell(Event::Note(text.clone()));
+        caveats.push(Caveat::new(Code::ObserverFailed, text));
     };
     let mut observer = open(&dut.observe).map_err(|error| failed(error, "")).ok()?;
     for text in &dut.also_observe {
@@ -317,6 +320,10 @@ fn open_observer(profile: &Profile, caveats: &mut Vec<Caveat>) -> Option<Arc<Obs
             Err(error) => failed(error, " in full"),
         }
     }
+    tell(Event::Note(match observer.answers() {
+        Ok(()) => format!("the DUT is read by {}", observer.label()),
+        Err(error) => format!("the DUT does not answer its observer; nothing will be known of it: {error}"),
+    }));
     Some(Arc::new(observer))
 }
 
