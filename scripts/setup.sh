@@ -10,6 +10,7 @@ m4:m4:m4
 make:make:make
 /usr/include/libelf.h:libelf-dev:elfutils-libelf-devel
 /usr/include/zlib.h:zlib1g-dev:zlib-devel
+/usr/include/pcap/dlt.h:libpcap-dev:libpcap-devel
 /usr/include/linux/if_xdp.h:linux-libc-dev:kernel-headers
 "
 test="
