@@ -24,7 +24,8 @@ pub(super) struct Search {
     /// Lowest load per port [default: 1kpps]
     #[arg(long, value_name = "RATE")]
     min: Option<Rate>,
-    /// Highest load per port [default: what the generator can send]
+    /// Highest load per port to search; half a second at full speed, of frames that nobody answers, comes before it all the same
+    /// [default: what the generator can send]
     #[arg(long, value_name = "RATE")]
     max: Option<Rate>,
     /// Length of the trials that decide [default: 1s; the goal's 60s for rfc2544 and tst009]

@@ -65,7 +65,7 @@ impl Saver {
     pub fn prove(&self) -> Result<()> {
         let Saver::File(path) = self else { return Ok(()) };
         let error = |cause: io::Error| {
-            Error::usage("write", path.display().to_string())
+            Error::environment("write", path.display().to_string())
                 .os(&cause)
                 .remedy("name a file in a folder that can be written")
         };

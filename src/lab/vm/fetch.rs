@@ -77,9 +77,9 @@ impl Packages {
             .collect()
     }
 
-    /// Where the unpacked programs' shared libraries lie, for `LD_LIBRARY_PATH`.
-    pub fn libraries(&self) -> PathBuf {
-        self.root.join("usr/lib/x86_64-linux-gnu")
+    /// Where the unpacked programs' shared libraries lie, for `LD_LIBRARY_PATH`: releases before the merged `/usr` use both folders.
+    pub fn libraries(&self) -> String {
+        ["usr/lib", "lib"].map(|dir| self.root.join(dir).join("x86_64-linux-gnu").display().to_string()).join(":")
     }
 
     /// A program for the guest (`busybox`, `ethtool`), from the packages or from the machine.
@@ -548,6 +548,12 @@ mod tests {
             "# signed-by=/no\ndeb [arch=amd64 signed-by=/etc/apt/keyrings/b.asc] http://b.example stable main\n";
         assert_eq!(signed_by(deb822), [PathBuf::from("/usr/share/keyrings/a.gpg")]);
         assert_eq!(signed_by(one_line), [PathBuf::from("/etc/apt/keyrings/b.asc")]);
+    }
+
+    #[test]
+    fn libraries_are_looked_for_in_both_folders_that_packages_use() {
+        let packages = Packages { root: PathBuf::from("/p") };
+        assert_eq!(packages.libraries(), "/p/usr/lib/x86_64-linux-gnu:/p/lib/x86_64-linux-gnu");
     }
 
     #[test]
