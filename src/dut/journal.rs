@@ -28,6 +28,8 @@ use std::time::Duration;
 
 /// How often a lock that a child still holds is tried again.
 const LOCK_STEP: Duration = Duration::from_millis(20);
+/// Extension of a journal while it is written.
+const UNFINISHED: &str = "tmp";
 
 /// What has to be put back, and how. One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +116,7 @@ impl Journal {
 
     /// What killed runs left, and what running ones hold, oldest name first.
     pub fn entries(&self) -> Vec<Entry> {
-        self.paths().iter().filter_map(|path| read_entry(path)).collect()
+        self.paths("json").iter().filter_map(|path| read_entry(path)).collect()
     }
 
     /// Puts back what killed runs left. `open` opens an observer for an entry's `observe` text and interface.
@@ -122,22 +124,26 @@ impl Journal {
     /// Returns a sentence for each setting that was put back, and the errors of those that could not be; their entries stay.
     pub fn restore_left_over(&self, open: &dyn Fn(&str, &str) -> Result<Observer>) -> (Vec<String>, Vec<Error>) {
         let (mut done, mut failed) = (Vec::new(), Vec::new());
-        for path in self.paths() {
+        for path in self.paths("json") {
             match restore_one(&path, open) {
                 Ok(Some(sentence)) => done.push(sentence),
                 Ok(None) => {}
                 Err(error) => failed.push(error),
             }
         }
+        // Killed before its journal was written, or after it was removed, a run leaves its lock.
+        for path in self.paths("lock") {
+            drop(Lock::wait_for(&path, Duration::ZERO));
+        }
         (done, failed)
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
+    fn paths(&self, extension: &str) -> Vec<PathBuf> {
         let Ok(files) = fs::read_dir(&self.folder) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = files
             .flatten()
             .map(|file| file.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "json"))
+            .filter(|path| path.extension().is_some_and(|e| e == extension))
             .collect();
         paths.sort();
         paths
@@ -283,8 +289,9 @@ impl Lock {
 }
 
 impl Drop for Lock {
-    /// Removes the file, still locked, unless there is something left to be put back under it.
+    /// Removes the file, still locked, unless there is something left to be put back under it; and a journal of which only a part was written.
     fn drop(&mut self) {
+        let _ = fs::remove_file(self.path.with_extension(UNFINISHED));
         if !self.path.with_extension("json").exists() {
             let _ = fs::remove_file(&self.path);
         }
@@ -296,7 +303,7 @@ fn read_entry(path: &Path) -> Option<Entry> {
 }
 
 fn write_entry(path: &Path, entry: &Entry) -> std::io::Result<()> {
-    let temporary = path.with_extension("tmp");
+    let temporary = path.with_extension(UNFINISHED);
     let mut file = File::create(&temporary)?;
     file.write_all(&serde_json::to_vec_pretty(entry)?)?;
     file.sync_all()?;
@@ -463,6 +470,21 @@ mod tests {
         assert_eq!(held.original(), 256);
         held.restore().unwrap();
         assert_eq!(dut.ring(), 256);
+    }
+
+    #[test]
+    fn what_a_run_leaves_that_is_killed_before_its_journal_is_written_is_removed() {
+        let dut = FileDut::new(256);
+        let held = dut.take();
+        fs::write(held.path.with_extension("tmp"), "{").unwrap();
+        fs::remove_file(&held.path).unwrap();
+        // Another run is between its lock and its journal.
+        assert_eq!(dut.restore().0.len(), 0);
+        assert_eq!(dut.files().len(), 2, "{:?}", dut.files());
+        flock(&held.lock.file, FlockOperation::Unlock).unwrap();
+        std::mem::forget(held);
+        assert_eq!(dut.restore().0.len(), 0);
+        assert!(dut.files().is_empty(), "{:?}", dut.files());
     }
 
     #[test]
