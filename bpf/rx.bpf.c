@@ -19,6 +19,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "ethernet.h"
 #include "signature.h"
 
 /* 16 sites as they are sent, and each of them with one and two tags less. */
@@ -226,24 +227,12 @@ static __always_inline void count_order(struct rx_stream *stream, __u32 sequence
 
 static __always_inline enum other kind_of(void *data, void *end)
 {
-	struct ethhdr *eth = data;
-	__u16 type;
-	void *next = eth + 1;
 	__u8 protocol;
+	__u16 type;
+	void *next = network_header(data, end, &type);
 
-	if (next > end)
+	if (!next)
 		return OTHER_UNKNOWN;
-	type = bpf_ntohs(eth->h_proto);
-	for (int tags = 0; tags < 2; tags++) {
-		__be16 *tag = next;
-
-		if (type != ETH_P_8021Q && type != ETH_P_8021AD)
-			break;
-		next += 4;
-		if (next > end)
-			return OTHER_UNKNOWN;
-		type = bpf_ntohs(tag[1]);
-	}
 	switch (type) {
 	case ETH_P_ARP:
 		return OTHER_ARP;

@@ -17,6 +17,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "ethernet.h"
 #include "signature.h"
 
 /* Tags and streams of short signatures remembered; each trial has a tag of its own. */
@@ -53,25 +54,13 @@ struct {
 /* Where the payload starts and how many bytes the IP header says it has; NULL if that is not known. */
 static __always_inline void *payload_of(void *data, void *end, __u32 *room)
 {
-	struct ethhdr *eth = data;
-	void *next = eth + 1;
 	__u32 length, header;
 	__u8 protocol;
 	__u16 type;
+	void *next = network_header(data, end, &type);
 
-	if (next > end)
+	if (!next)
 		return NULL;
-	type = bpf_ntohs(eth->h_proto);
-	for (int tags = 0; tags < 2; tags++) {
-		__be16 *tag = next;
-
-		if (type != ETH_P_8021Q && type != ETH_P_8021AD)
-			break;
-		next += 4;
-		if (next > end)
-			return NULL;
-		type = bpf_ntohs(tag[1]);
-	}
 	if (type == ETH_P_IP) {
 		struct iphdr *ip = next;
 
