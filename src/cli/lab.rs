@@ -25,7 +25,7 @@ pub(super) struct Lab {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Build it (nothing changes if it is up with the same options)
+    /// Build it (nothing changes if it is up with the same options; one with others is replaced unless something runs in it)
     Up(Up),
     /// Take it down; leaves nothing
     Down,
@@ -95,6 +95,9 @@ enum Dut {
     Model,
 }
 
+/// Slots of a ring unless told otherwise.
+const RING: u64 = 256;
+
 /// How the modelled DUT behaves (only with --dut model)
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Modelled DUT")]
@@ -103,19 +106,19 @@ struct Behaviour {
     #[arg(long, value_name = "RATE", value_parser = frames_per_second)]
     serve: Option<u64>,
     /// Slots of its ring
-    #[arg(long, value_name = "SLOTS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SLOTS", default_value_t = RING, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     ring: u64,
     /// What a second stage behind the ring serves
     #[arg(long, value_name = "RATE", value_parser = frames_per_second)]
     second: Option<u64>,
     /// Slots of the second stage
-    #[arg(long, value_name = "SLOTS", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SLOTS", default_value_t = RING, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     second_ring: u64,
     /// What the ring serves at other sizes: SLOTS=RATE, repeatable, at most 8
     #[arg(long, value_name = "SLOTS=RATE", value_parser = point)]
     curve: Vec<Stage>,
     /// Percentage of frames lost whatever the load
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = super::run::percentage)]
     loss: f64,
     /// Latency beside that of waiting in the rings
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
@@ -132,11 +135,28 @@ struct Behaviour {
 }
 
 impl Behaviour {
+    /// A flag of these that was given.
+    fn given(&self) -> Option<&'static str> {
+        let flags = [
+            (self.serve.is_some(), "--serve"),
+            (self.ring != RING, "--ring"),
+            (self.second.is_some(), "--second"),
+            (self.second_ring != RING, "--second-ring"),
+            (!self.curve.is_empty(), "--curve"),
+            (self.loss != 0.0, "--loss"),
+            (self.latency.is_some(), "--latency"),
+            (self.dies_above.is_some(), "--dies-above"),
+            (self.lossy.is_some(), "--lossy"),
+            (self.loses_first > 0, "--loses-first"),
+        ];
+        flags.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
+    }
+
     fn config(&self) -> ModelConfig {
         ModelConfig {
             ring: self.serve.map(|rate_fps| Stage { rate_fps, slots: self.ring }),
             second: self.second.map(|rate_fps| Stage { rate_fps, slots: self.second_ring }),
-            loss_ppb: (self.loss.clamp(0.0, 100.0) * 1e7) as u64,
+            loss_ppb: (self.loss * 1e9).round() as u64,
             latency_ns: self.latency.unwrap_or(0),
             death_fps: self.dies_above.unwrap_or(0),
             dead_ns: 3_000_000_000,
@@ -165,13 +185,19 @@ fn point(text: &str) -> Result<Stage, String> {
 
 fn band(text: &str) -> Result<(u64, u64), String> {
     let (from, to) = text.split_once("..").ok_or("write A..B, such as 10kpps..20kpps")?;
-    Ok((frames_per_second(from)?, frames_per_second(to)?))
+    let (from, to) = (frames_per_second(from)?, frames_per_second(to)?);
+    if from < to { Ok((from, to)) } else { Err("A must be less than B, such as 10kpps..20kpps".to_owned()) }
 }
 
 impl Lab {
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
         match &self.action {
-            Action::Up(up) if up.vm => {
+            Action::Up(up) if up.vm || matches!(up.dut, Dut::Router) && up.model.given().is_some() => {
+                if let Some(flag) = up.model.given() {
+                    return Err(Error::usage("use", format!("{flag} with this DUT"))
+                        .because("it says how the modelled DUT behaves")
+                        .remedy("add --dut model"));
+                }
                 let wiring = if up.is_loop { Wiring::Loop } else { Wiring::Taps };
                 report(console, &lab::up_vm(up.nic, wiring)?);
             }

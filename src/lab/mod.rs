@@ -7,6 +7,10 @@ pub mod model;
 mod shell;
 pub mod vm;
 
+use std::fs::File;
+
+use rustix::fs::{FlockOperation, flock};
+
 use crate::{
     error::{Error, Result},
     host::scheduling,
@@ -87,45 +91,76 @@ pub enum Status {
 /// forwards. The generator's interfaces carry no address: Plimsoll answers for them.
 ///
 /// # Errors
-/// Without root or iproute2. Whatever was built is taken down again.
+/// Without root or iproute2; another lab is up and something runs in it. Whatever was built is taken down again.
 pub fn up(options: &Options) -> Result<Status> {
+    let _alone = alone()?;
     if status()? == Status::Up(options.alias()) {
         if let DutKind::Model(config) = &options.dut {
             model::configure(config)?;
         }
         return status();
     }
-    down()?;
+    make_room()?;
     let built = build(options);
     if built.is_err() {
-        let _ = down();
+        let _ = take_down();
     }
     built.and_then(|()| status())
 }
 
 /// Builds the lab with a virtual machine: a DUT with two NICs of `nic` behind the generator's `g0` and `g1` (addresses as in [`up`]), or
-/// a generator whose two NICs face each other. Whatever lab was there is taken down first.
+/// a generator whose two NICs face each other. A lab that was there is taken down first.
 ///
 /// # Errors
-/// Without root, iproute2 or the packages. Whatever was built is taken down again.
+/// Without root, iproute2 or the packages; something runs in the lab that is up. Whatever was built is taken down again.
 pub fn up_vm(nic: vm::NicModel, wiring: vm::Wiring) -> Result<Status> {
+    needs_root("build")?;
     let packages = vm::Packages::get()?;
-    down()?;
+    let _alone = alone()?;
+    make_room()?;
     let built = generator_netns().and_then(|_| {
         let name = if wiring == vm::Wiring::Taps { "dut" } else { "gen" };
         vm::up(&packages, name, GENERATOR, nic, wiring)
     });
     if built.is_err() {
-        let _ = down();
+        let _ = take_down();
     }
     built.and_then(|_| status())
 }
 
-/// Deletes the namespaces and all in them, and the virtual machine; nothing to do if they are not there.
+/// Deletes the namespaces and all in them, what runs there included, and the virtual machine; nothing to do if they are not there.
 ///
 /// # Errors
 /// Without root.
 pub fn down() -> Result<()> {
+    let _alone = alone()?;
+    take_down()
+}
+
+/// Takes down a lab with other options, unless somebody works in it.
+fn make_room() -> Result<()> {
+    let machines: Vec<u32> = vm::status().iter().filter_map(vm::RunningGuest::pid).collect();
+    for netns in existing()? {
+        let pids = Shell::here().run(&format!("ip netns pids {netns}"))?;
+        let others = pids.split_whitespace().filter(|pid| pid.parse().is_ok_and(|pid| !machines.contains(&pid)));
+        let named = |pid: &str| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("{} (process {pid})", name.trim())
+        };
+        if let Some(one) = others.map(named).next() {
+            return Err(Error::environment("build", "the lab")
+                .because(format!("there is one with other options, and {one} runs in its namespace {netns}"))
+                .remedy("wait for its end, or take the lab down with all that runs in it: plimsoll lab down"));
+        }
+    }
+    take_down()
+}
+
+fn take_down() -> Result<()> {
+    if existing()?.is_empty() && vm::status().is_empty() {
+        return Ok(());
+    }
+    needs_root("take down")?;
     vm::down()?;
     let host = Shell::here();
     for netns in existing()? {
@@ -138,8 +173,11 @@ pub fn down() -> Result<()> {
 /// Looks at what is there.
 ///
 /// # Errors
-/// Without iproute2.
+/// Without iproute2; without root, if there is something to look at.
 pub fn status() -> Result<Status> {
+    if !existing()?.is_empty() {
+        needs_root("look at")?;
+    }
     if let Some(guest) = vm::status().first() {
         let is_whole = guest.is_running() && existing()? == [GENERATOR];
         let up = || Status::Up(format!("plimsoll lab: vm {} with {}", guest.name, guest.models.join(", ")));
@@ -161,11 +199,25 @@ fn existing() -> Result<Vec<&'static str>> {
     Ok([GENERATOR, DUT].into_iter().filter(has).collect())
 }
 
+fn needs_root(what: &'static str) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::environment(what, "the lab").because("network namespaces need root").remedy("use sudo"))
+}
+
+/// Waits until nobody else builds or removes a lab: its names are fixed. The lock is on `/run`, so that no file is left.
+fn alone() -> Result<File> {
+    let locked = File::open("/run").and_then(|run| {
+        flock(&run, FlockOperation::LockExclusive)?;
+        Ok(run)
+    });
+    locked.map_err(|error| Error::environment("lock", "/run, against another `plimsoll lab`").os(&error))
+}
+
 /// Makes the generator's namespace.
 fn generator_netns() -> Result<Shell> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(Error::environment("build", "the lab").because("network namespaces need root").remedy("use sudo"));
-    }
+    needs_root("build")?;
     Shell::here().run(&format!("ip netns add {GENERATOR}"))?;
     let generator = Shell::inside(GENERATOR);
     // Quiet interfaces: no router solicitations, no duplicate address detection among the counted frames.
@@ -190,10 +242,12 @@ fn build(options: &Options) -> Result<()> {
              peer name d{n} netns {DUT} numrxqueues {queues} numtxqueues {queues}"
         ))?;
         let net = n + 1;
-        // GRO switches veth's NAPI on, without which live frames cannot be redirected into it.
+        // GRO switches veth's NAPI on, without which live frames cannot be redirected into it. Without a link-local address a router
+        // asks for no neighbour.
         dut.run(&format!(
             "ip link set d{n} mtu {mtu} && ethtool -K d{n} gro on >/dev/null && ip addr add 10.{net}.0.1/24 dev d{n} && \
-             ip -6 addr add fd00:{net}::1/64 dev d{n} nodad && ip link set d{n} up"
+             ip -6 addr add fd00:{net}::1/64 dev d{n} nodad && ip -6 addr add fe80::1/64 dev d{n} nodad && \
+             ip link set d{n} up"
         ))?;
         generator.run(&format!("ip link set g{n} mtu {mtu} up"))?;
     }

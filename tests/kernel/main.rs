@@ -15,6 +15,7 @@ mod control;
 mod datapath;
 mod dut;
 mod host;
+mod lab;
 mod live;
 mod live_port;
 mod probe;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     tests.extend(datapath::tests());
     tests.extend(dut::tests());
     tests.extend(host::tests());
+    tests.extend(lab::tests());
     tests.extend(live::tests());
     tests.extend(live_port::tests());
     tests.extend(probe::tests());

@@ -408,6 +408,11 @@ impl RunningGuest {
         Ok(RunningGuest { name, netns, taps: words(), models: words(), dir: dir.to_owned() })
     }
 
+    /// Its QEMU's process, if that still runs.
+    pub fn pid(&self) -> Option<u32> {
+        live_pid(&self.dir)
+    }
+
     /// Whether its QEMU still runs.
     pub fn is_running(&self) -> bool {
         is_alive(&self.dir)
