@@ -35,6 +35,8 @@ pub enum Code {
     LinkOutage,
     /// The interface was removed during the trial.
     InterfaceRemoved,
+    /// Sending ended before its time by an error.
+    SendFailed,
     /// The gateway is outside the source address's subnet.
     GatewayOffSubnet,
     /// A source MAC that is not the NIC's own: a virtual switch may drop such frames silently.
@@ -80,6 +82,7 @@ impl Code {
                 | Code::ReceivedMoreThanCompleted
                 | Code::LinkOutage
                 | Code::InterfaceRemoved
+                | Code::SendFailed
                 | Code::Interrupted
                 | Code::CompletedNotSent
         )

@@ -4,12 +4,13 @@ use clap::Args;
 
 use super::{Exit, Global, load::Load};
 use crate::{
+    caveat::{Caveat, Code},
     error::{Error, Result},
     human,
     report::{
         console::Console,
         json::Saver,
-        result::{ResultFile, Trial},
+        result::{ResultFile, Trial, VerdictKind},
         text,
     },
     session::{Event, Session, options::DEFAULT_DURATION_NS, trial::Want},
@@ -96,6 +97,10 @@ impl Run {
                 .because("not one frame was sent")
                 .remedy("see the caveats above; is the link up?"));
         }
+        let failed = |caveat: &&Caveat| caveat.code == Code::SendFailed;
+        if let Some(failed) = file.trials.iter().flat_map(|trial| &trial.caveats).find(failed) {
+            return Err(Error::environment("send to the end on", names()).because(&failed.text));
+        }
         let Some(limit) = self.max_loss else { return Ok(Exit::Done) };
         let (exit, why) = judge(&file.trials, limit);
         why.iter().for_each(|why| console.note(&format!("no verdict on --max-loss: {why}")));
@@ -117,7 +122,10 @@ fn judge(trials: &[Trial], limit: f64) -> (Exit, Option<String>) {
     }
     let is_short = |trial: &&Trial| {
         let (sent, intended) = (u128::from(trial.completed_frames), u128::from(trial.intended_frames));
-        trial.load_fps.is_some() && sent * 100 < intended * u128::from(SENT_PERCENT)
+        // At full speed a device may refuse what it cannot carry; what the DUT refused, or was left of a count, was to be sent.
+        let refused = trial.verdict.as_ref().is_some_and(|verdict| verdict.kind == VerdictKind::DutLimited);
+        let was_asked = trial.load_fps.is_some() || trial.offered_frames < trial.intended_frames || refused;
+        was_asked && sent * 100 < intended * u128::from(SENT_PERCENT)
     };
     match trials.iter().find(is_short) {
         None => (Exit::Done, None),
@@ -134,16 +142,19 @@ fn judge(trials: &[Trial], limit: f64) -> (Exit, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::result::Verdict;
 
     #[test]
     fn a_loss_is_judged_only_at_the_load_that_was_intended() {
         let trial = |load_fps, completed_frames, loss_ratio| Trial {
             load_fps,
             intended_frames: 1000,
+            offered_frames: 1000,
             completed_frames,
             loss_ratio,
             ..Trial::default()
         };
+        let of_dut = Verdict { kind: VerdictKind::DutLimited, stage: None, evidence: vec![], advice: vec![] };
         for (trial, exit) in [
             (trial(Some(1000), 1000, Some(0.0)), Exit::Done),
             (trial(Some(1000), 990, Some(0.001)), Exit::Done),
@@ -151,6 +162,8 @@ mod tests {
             (trial(Some(1000), 500, Some(0.5)), Exit::GoalNotMet),
             (trial(Some(1000), 1000, None), Exit::NoVerdict),
             (trial(None, 500, Some(0.0)), Exit::Done),
+            (Trial { offered_frames: 500, ..trial(None, 500, Some(0.0)) }, Exit::NoVerdict),
+            (Trial { verdict: Some(of_dut.clone()), ..trial(None, 500, Some(0.0)) }, Exit::NoVerdict),
         ] {
             let (judged, why) = judge(std::slice::from_ref(&trial), 0.001);
             assert_eq!((judged, why.is_some()), (exit, exit == Exit::NoVerdict), "{trial:?}");

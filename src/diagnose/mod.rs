@@ -10,7 +10,7 @@ mod stage;
 pub use advice::DutFacts;
 pub use stage::{Stage, StageDelta};
 
-use crate::caveat::Caveat;
+use crate::caveat::{Caveat, Code};
 use crate::human::{count, percent};
 use serde::{Deserialize, Serialize};
 
@@ -108,7 +108,7 @@ pub fn diagnose(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts, ca
     }
     match lost {
         Some(lost) if lost > 0 => Some(blame_loss(lost, counts, moved, facts, caveats)),
-        _ => no_loss(counts, lost.is_some(), moved, facts),
+        _ => no_loss(counts, lost.is_some(), moved, facts, caveats),
     }
 }
 
@@ -142,7 +142,13 @@ fn refused(counts: &TrialCounts, moved: &[StageDelta], facts: &DutFacts) -> Opti
 }
 
 /// Nothing was lost (or nobody counted): only what was not sent can be explained.
-fn no_loss(counts: &TrialCounts, counted: bool, moved: &[StageDelta], facts: &DutFacts) -> Option<Verdict> {
+fn no_loss(
+    counts: &TrialCounts,
+    counted: bool,
+    moved: &[StageDelta],
+    facts: &DutFacts,
+    caveats: &[Caveat],
+) -> Option<Verdict> {
     let (intended, completed) = (counts.intended_frames, counts.completed_frames);
     if reaches(completed, intended, OFFERED) {
         return None;
@@ -155,6 +161,11 @@ fn no_loss(counts: &TrialCounts, counted: bool, moved: &[StageDelta], facts: &Du
     };
     let sent = format!("{} of {} intended frames were sent", count(completed), count(intended));
     let tail = if counted { "; of what was sent nothing was lost" } else { "" };
+    let ended = |code| matches!(code, Code::LinkOutage | Code::InterfaceRemoved | Code::SendFailed);
+    if let Some(cause) = caveats.iter().find(|caveat| ended(caveat.code)) {
+        let summary = format!("no limit was met: {sent}, for {}", cause.text);
+        return verdict(VerdictKind::Inconclusive, None, summary, Vec::new());
+    }
     let full_link = counts.line_rate_frames.is_some_and(|line| reaches(completed, line, LINE_RATE));
     if full_link && counts.back_pressure && counted {
         let summary =
@@ -280,7 +291,6 @@ fn reaches(part: u64, whole: u64, least: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caveat::Code;
 
     fn drop_at(stage: Stage, counter: &str, frames: u64) -> StageDelta {
         StageDelta { stage: Some(stage), counter: counter.into(), delta: frames, lost_frames: frames, note: None }
@@ -309,6 +319,19 @@ mod tests {
         assert_eq!(judge(sent_and_received(1000, 1000), &noise), None);
         assert_eq!(judge(sent_and_received(1000, 1010), &[]), None);
         assert_eq!(judge(TrialCounts::default(), &[]), None);
+    }
+
+    #[test]
+    fn what_a_dead_link_or_a_failed_sender_left_unsent_is_nobodys_limit() {
+        let counts = TrialCounts { intended_frames: 1000, ..sent_and_received(400, 400) };
+        for code in [Code::LinkOutage, Code::InterfaceRemoved, Code::SendFailed] {
+            let caveats = [Caveat::new(Code::Note, "other"), Caveat::new(code, "eth1: it happened")];
+            let verdict = diagnose(&counts, &[], &DutFacts::default(), &caveats).unwrap();
+            assert_eq!((verdict.kind, verdict.stage), (VerdictKind::Inconclusive, None));
+            assert!(verdict.summary.contains("400 of 1,000") && verdict.summary.contains("it happened"), "{verdict:?}");
+            assert!(verdict.advice.is_empty());
+        }
+        assert_eq!(judge(counts, &[]).unwrap().kind, VerdictKind::GeneratorLimited);
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Session {
         let (name, mut caveats) = (&port.link.name, Vec::new());
         if let Some(error) = report.error() {
             let removed = self.watch.is_removed(port.link.index);
-            let code = if removed { Code::InterfaceRemoved } else { Code::Note };
+            let code = if removed { Code::InterfaceRemoved } else { Code::SendFailed };
             caveats.push(Caveat::new(code, format!("sending on {name} stopped early: {error}")));
         }
         let own = report.counts.own();
@@ -88,8 +88,8 @@ impl Session {
             caveats.push(Caveat::new(
                 Code::PacingForgiven,
                 format!(
-                    "{name}: sending fell behind by more than 1 ms; {} frames of debt were forgiven, not sent in a burst",
-                    human::count(own.forgiven_frames)
+                    "{name}: sending fell behind by more than 1 ms; {} of debt were forgiven, not made up for in a burst",
+                    human::ns(own.forgiven_ns)
                 ),
             ));
         }
