@@ -186,12 +186,12 @@ fn a_fixed_loss_fails_ndr_at_every_load_and_passes_pdr() {
     needs_an_idle_machine();
     let dut = ModelDut::new(&ModelConfig { loss_ppb: 2_000_000, ..ring(20_000, 256) });
     let run = Plimsoll::with_profile(FORWARD)
-        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --min 5kpps --max 60kpps"), 60 * SECOND)
+        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --min 15kpps --max 30kpps"), 60 * SECOND)
         .unless_disturbed()
         .expect_code(1);
     let ndr = ceiling(&run, "ndr");
     assert_eq!((ndr["outcome"].as_str(), ndr["lower_fps"].as_u64()), (Some("below_min"), None), "{}", run.text());
-    assert!(run.stdout.contains("no load from 5,000"), "{}", run.text());
+    assert!(run.stdout.contains("no load from 15,000"), "{}", run.text());
     // The 0.2 % are lost before the ring, within the 0.5 % that PDR allows: the ring decides as ever.
     close("PDR", bounds(&run, "pdr"), 21_280 * 1000 / 995);
 }
@@ -202,7 +202,7 @@ fn a_dut_that_dies_has_its_ceiling_where_it_dies() {
     let dying = ModelConfig { death_fps: 30_000, dead_ns: 300_000_000, ..ModelConfig::default() };
     let dut = ModelDut::new(&dying);
     let run = Plimsoll::with_profile(FORWARD)
-        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --max 60kpps"), 60 * SECOND)
+        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --max 60kpps --width 2%"), 60 * SECOND)
         .unless_disturbed()
         .expect_code(0);
     // It judges windows of 10 ms: 300 frames are the last that fit.
