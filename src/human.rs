@@ -79,10 +79,9 @@ pub fn percent(ratio: f64) -> String {
     format!("{} %", trim_zeros(&format!("{value:.decimals$}")))
 }
 
-/// A measured share: [`percent`] to a tenth of a percent, as exact as pacing is; what is not 0 never prints as 0.
+/// A measured share: [`percent`] to a tenth of a percent, as exact as pacing is; below 1 % to three digits.
 pub fn share(ratio: f64) -> String {
-    let tenths = (ratio * 1_000.0).round() / 1_000.0;
-    percent(if tenths == 0.0 { ratio } else { tenths })
+    percent(if ratio < 0.01 { ratio } else { (ratio * 1_000.0).round() / 1_000.0 })
 }
 
 /// A ratio as a factor: `2.2×`, `0.08×`.
@@ -187,9 +186,15 @@ mod tests {
 
     #[test]
     fn a_share_is_exact_to_a_tenth_of_a_percent_and_never_rounds_to_nothing() {
-        for (ratio, text) in
-            [(0.0, "0 %"), (0.07929, "7.9 %"), (0.0006, "0.1 %"), (0.0000672, "0.00672 %"), (0.99996, "100 %")]
-        {
+        for (ratio, text) in [
+            (0.0, "0 %"),
+            (0.07929, "7.9 %"),
+            (0.0146, "1.5 %"),
+            (0.00146, "0.146 %"),
+            (0.0006, "0.06 %"),
+            (0.0000672, "0.00672 %"),
+            (0.99996, "100 %"),
+        ] {
             assert_eq!(share(ratio), text);
         }
         assert_eq!([has_rate(1, 1 << 40), has_rate(5, 999_999), has_rate(2, 1_000_000)], [false, false, true]);

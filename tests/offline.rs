@@ -184,13 +184,15 @@ fn a_search_does_not_list_what_it_refuses() {
     for command in ["ceiling", "sweep", "claim"] {
         let help = text(&run(dir.path(), &[command, "--help"]).stdout);
         assert!(help.contains("--frame-size"), "{help}");
-        for flag in ["--rate", "--duration", "--count"] {
+        for (flag, value) in [("--rate", "5kpps"), ("--duration", "1s"), ("--count", "5")] {
             assert!(!help.contains(flag), "{command} lists {flag}\n{help}");
-            let output = run(
-                dir.path(),
-                &[command, "profiles/udp-64.yaml", flag, if flag == "--duration" { "1s" } else { "5" }],
-            );
-            assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+            let output = run(dir.path(), &[command, "profiles/udp-64.yaml", flag, value]);
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            let (_, instead) = said.rsplit_once("use ").expect("a remedy");
+            for flag in instead.split_whitespace().filter(|word| word.starts_with("--")) {
+                assert!(help.contains(&format!("{flag} <")), "{command} has no {flag}\n{said}");
+            }
         }
     }
     assert!(text(&run(dir.path(), &["run", "--help"]).stdout).contains("--rate"));

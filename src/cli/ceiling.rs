@@ -27,7 +27,7 @@ pub(super) struct Ceiling {
 
 impl Ceiling {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
-        let (profile, options) = self.load.read_for_search(global)?;
+        let (profile, options) = self.load.read_for_search(global, "--min and --max")?;
         let wanted = self.search.options()?;
         let mut follower = Follower::new(console, global.json.as_deref())?;
         let stop = super::stop_flag()?;

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{Exit, Global, load::Load, search::Follower};
 use crate::{
+    caveat::{Caveat, Code},
     error::Result,
     meter::claim::Delivered,
     profile,
@@ -32,7 +33,7 @@ pub(super) struct Claim {
 
 impl Claim {
     pub(super) fn run(&self, global: &Global, console: &Console) -> Result<Exit> {
-        let (profile, mut options) = self.load.read_for_search(global)?;
+        let (profile, mut options) = self.load.read_for_search(global, "--max")?;
         if options.sizes.is_empty() {
             options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");
         }
@@ -50,7 +51,14 @@ impl Claim {
         for size in 0..sizes {
             session.load(size)?;
             let frame_size = session.size_label();
-            for carried in session.carry(self.max, self.trial, &mut tell)? {
+            let carried = session.carry(self.max, self.trial, &mut tell)?;
+            if session.is_stopped() {
+                // A trial that was cut says nothing about what an interface carries.
+                let text = format!("stopped before its end: only {size} of {sizes} frame sizes were measured");
+                session.doubt([Caveat::new(Code::Interrupted, text)]);
+                break;
+            }
+            for carried in carried {
                 let one = Delivered {
                     frames: labels::frames(&frame_size),
                     mean: session.mean_frame(),
@@ -65,7 +73,7 @@ impl Claim {
             }
             session.file.claims = delivered.iter().flat_map(|(interface, sizes)| Line::of(interface, sizes)).collect();
             follower.grown(&session.file)?;
-            if session.is_stopped() || session.lost_port().is_some() {
+            if session.lost_port().is_some() {
                 break;
             }
         }

@@ -18,7 +18,7 @@ pub(super) struct Load {
     /// How long to send [default: the profile's, else 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_ns)]
     duration: Option<u64>,
-    /// Send exactly this many frames per port
+    /// Send exactly this many frames per port, or what of them --duration leaves time for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Workers (threads and queues) per port [default: one for each queue, as CPUs allow]
@@ -69,13 +69,13 @@ pub(super) fn hide_run_flags(flag: Arg) -> Arg {
 }
 
 impl Load {
-    /// The same for a search, whose trials have loads and lengths of their own.
+    /// The same for a command whose trials have lengths, and loads within `bounds`, of their own.
     ///
     /// # Errors
     /// Flags that only a run has.
-    pub(super) fn read_for_search(&self, global: &Global) -> Result<(Profile, Options)> {
+    pub(super) fn read_for_search(&self, global: &Global, bounds: &'static str) -> Result<(Profile, Options)> {
         let given = [
-            (self.what.rate().is_some(), "--rate", "--min and --max"),
+            (self.what.rate().is_some(), "--rate", bounds),
             (self.duration.is_some(), "--duration", "--trial"),
             (self.count.is_some(), "--count", "--trial"),
         ];

@@ -62,7 +62,7 @@ impl Sweep {
             return restore(console);
         }
         let (axis, search) = (self.axis()?, self.search.options()?);
-        let (profile, mut options) = self.load.read_for_search(global)?;
+        let (profile, mut options) = self.load.read_for_search(global, "--min and --max")?;
         // Each value of a setting takes a search of its own: with those, the sizes are the user's choice.
         if options.sizes.is_empty() && axis.is_none() {
             options.sizes = profile::parse_size_list(RFC2544_SIZES).expect("the sizes are constant");
@@ -168,7 +168,7 @@ fn restore(console: &Console) -> Result<Exit> {
     let (done, mut failed) = settings::restore_left_over();
     done.iter().for_each(|sentence| console.result(sentence));
     match failed.pop() {
-        None if done.is_empty() => console.result("nothing was left changed"),
+        None if done.is_empty() => console.result("nothing was left changed by this user's runs"),
         None => {}
         Some(last) => {
             failed.iter().for_each(|error| console.error(error));

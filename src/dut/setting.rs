@@ -102,7 +102,10 @@ impl Setting {
             let message = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
             return Err(Error::environment("set", format!("{} to {value}", self.subject(observer)))
                 .because(format!("{} (it is {now})", first_line(message)))
-                .remedy("choose a value that the driver accepts: `ethtool -g` and `-l` show the maximum"));
+                .remedy(match &self.command {
+                    Some(command) => format!("try what the profile says: {command}"),
+                    None => "choose a value that the driver accepts: `ethtool -g` and `-l` show the maximum".to_owned(),
+                }));
         }
         Ok(now)
     }

@@ -32,6 +32,8 @@ const TRY_BYTES: usize = 60;
 /// The host and the interfaces that were asked for.
 #[derive(Debug, Clone, Serialize)]
 pub struct Probe {
+    /// Name and version of this document's shape.
+    pub schema: &'static str,
     /// Kernel, CPUs, clock source, namespace.
     pub host: Host,
     /// What about the host a user should know before trusting a number.
@@ -116,6 +118,7 @@ pub fn probe(names: &[String]) -> Result<Probe> {
     };
     let counting = try_counting();
     Ok(Probe {
+        schema: "plimsoll-probe/1",
         host: system::host(),
         notes: host_notes(),
         ports: links.iter().map(|link| PortProbe::of(link, &counting)).collect(),

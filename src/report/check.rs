@@ -40,8 +40,17 @@ struct Checker<'a> {
 impl Checker<'_> {
     fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, said: T, counted: T) {
         if said != counted {
-            self.found.push(format!("{}: {what} is {said:?}, but the counts give {counted:?}", self.place));
+            self.differ(what, &said, &counted);
         }
+    }
+
+    fn differ(&mut self, what: &str, said: &dyn std::fmt::Debug, counted: &dyn std::fmt::Debug) {
+        let plain = |value: &dyn std::fmt::Debug| {
+            let text = format!("{value:?}");
+            let inner = text.strip_prefix("Some(").and_then(|text| text.strip_suffix(')'));
+            inner.map_or_else(|| text.replace("None", "unknown"), str::to_owned)
+        };
+        self.found.push(format!("{}: {what} is {}, but the counts give {}", self.place, plain(said), plain(counted)));
     }
 
     /// For what came through a duration in decimal seconds: a millionth, and one for rounding.
@@ -57,7 +66,7 @@ impl Checker<'_> {
             (said, counted) => said.is_none() && counted.is_none(),
         };
         if !close {
-            self.found.push(format!("{}: {what} is {said:?}, but the counts give {counted:?}", self.place));
+            self.differ(what, &said, &counted);
         }
     }
 }

@@ -100,6 +100,9 @@ fn the_command_prints_and_writes_json() {
     for word in ["g0", "veth", "xsk-copy", "rx generic", "claimed link speed", "10"] {
         assert!(text.contains(word), "{word} in\n{text}");
     }
+    let json = t.generator.sh(&format!("{BINARY} --json - probe g0"));
+    let json: Value = serde_json::from_str(&json).expect("probe writes JSON");
+    assert_eq!((&json["schema"], &json["ports"][0]["name"]), (&"plimsoll-probe/1".into(), &"g0".into()));
     let failed = t.generator.try_sh(&format!("{BINARY} probe nic9"));
     let error = String::from_utf8_lossy(&failed.stderr);
     assert_eq!(failed.status.code(), Some(3), "{error}");
