@@ -82,7 +82,8 @@ fn truth(model: &ModelConfig, search: &str) {
         let dut = ModelDut::new(model);
         let found = Plimsoll::with_profile(FORWARD).run(
             &dut.topology.generator,
-            &format!("ceiling PROFILE {SHORT} {search}"),
+            // Three times what an undisturbed search takes.
+            &format!("ceiling PROFILE {SHORT} {search} --max-time 30s"),
             120 * SECOND,
         );
         // A host that stalls makes a search stop short, and say so; it never makes it find more.
@@ -186,7 +187,7 @@ fn a_fixed_loss_fails_ndr_at_every_load_and_passes_pdr() {
     needs_an_idle_machine();
     let dut = ModelDut::new(&ModelConfig { loss_ppb: 2_000_000, ..ring(20_000, 256) });
     let run = Plimsoll::with_profile(FORWARD)
-        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --min 15kpps --max 30kpps"), 60 * SECOND)
+        .run(&dut.topology.generator, "ceiling PROFILE --trial 200ms --repeat 3 --min 15kpps --max 30kpps", 60 * SECOND)
         .unless_disturbed()
         .expect_code(1);
     let ndr = ceiling(&run, "ndr");
@@ -202,7 +203,7 @@ fn a_dut_that_dies_has_its_ceiling_where_it_dies() {
     let dying = ModelConfig { death_fps: 30_000, dead_ns: 300_000_000, ..ModelConfig::default() };
     let dut = ModelDut::new(&dying);
     let run = Plimsoll::with_profile(FORWARD)
-        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --max 60kpps --width 2%"), 60 * SECOND)
+        .run(&dut.topology.generator, "ceiling PROFILE --trial 200ms --repeat 3 --max 60kpps --width 2%", 60 * SECOND)
         .unless_disturbed()
         .expect_code(0);
     // It judges windows of 10 ms: 300 frames are the last that fit.

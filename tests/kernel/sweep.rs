@@ -76,7 +76,7 @@ fn the_best_ring_of_a_dut_that_gets_slower_with_large_ones_is_found_and_the_old_
     );
     let plimsoll = Plimsoll::with_profile(&profile);
     let arguments =
-        "sweep PROFILE --dut-rx-rings 64,128,256,512 --max 40kpps --goal my=1% --trial 200ms --repeat 5 --width 5%";
+        "sweep PROFILE --dut-rx-rings 64,128,256,512 --max 40kpps --goal my=1% --trial 200ms --repeat 3 --width 5%";
     let begun = Instant::now();
     let running = topology.generator.spawn(&format!("{} {}", state(&plimsoll), plimsoll.line(arguments)));
     let outcome = plimsoll.outcome(running, begun, Duration::from_secs(240)).unless_disturbed().expect_code(0);
