@@ -259,6 +259,22 @@ fn the_profile_is_never_replaced_by_what_is_written() {
 }
 
 #[test]
+fn a_result_is_never_replaced_by_its_report() {
+    let dir = workshop();
+    let result = dir.path().join("result.json");
+    fs::copy("tests/golden/report/ceiling.json", &result).expect("a result can be copied");
+    fs::set_permissions(&result, fs::Permissions::from_mode(0o666)).expect("permissions can be set");
+    let before = fs::read(&result).expect("it is there");
+    let report = |output: &str| run(dir.path(), &["report", "result.json", "-o", output, "--format", "html"]);
+    let refused = report("./result.json");
+    let said = text(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("it is a result that is read"), "{said}");
+    assert!(fs::read(&result).expect("it is there") == before);
+    let written = report("result.html");
+    assert_eq!(written.status.code(), Some(0), "{}", text(&written.stderr));
+}
+
+#[test]
 fn pcap_writes_to_standard_output() {
     let dir = workshop();
     let output = run(dir.path(), &["pcap", "profiles/udp-64.yaml", "-o", "-", "--count", "5"]);

@@ -135,8 +135,11 @@ struct Behaviour {
 }
 
 impl Behaviour {
-    /// A flag of these that was given.
-    fn given(&self) -> Option<&'static str> {
+    /// For every other DUT.
+    ///
+    /// # Errors
+    /// One of these flags was given.
+    fn only_modelled(&self) -> Result<()> {
         let flags = [
             (self.serve.is_some(), "--serve"),
             (self.ring != RING, "--ring"),
@@ -149,7 +152,12 @@ impl Behaviour {
             (self.lossy.is_some(), "--lossy"),
             (self.loses_first > 0, "--loses-first"),
         ];
-        flags.into_iter().find(|(is_given, _)| *is_given).map(|(_, flag)| flag)
+        match flags.into_iter().find(|(is_given, _)| *is_given) {
+            None => Ok(()),
+            Some((_, flag)) => Err(Error::usage("use", format!("{flag} with this DUT"))
+                .because("it says how the modelled DUT behaves")
+                .remedy("add --dut model")),
+        }
     }
 
     fn config(&self) -> ModelConfig {
@@ -192,19 +200,18 @@ fn band(text: &str) -> Result<(u64, u64), String> {
 impl Lab {
     pub(super) fn run(&self, console: &Console) -> Result<Exit> {
         match &self.action {
-            Action::Up(up) if up.vm || matches!(up.dut, Dut::Router) && up.model.given().is_some() => {
-                if let Some(flag) = up.model.given() {
-                    return Err(Error::usage("use", format!("{flag} with this DUT"))
-                        .because("it says how the modelled DUT behaves")
-                        .remedy("add --dut model"));
-                }
+            Action::Up(up) if up.vm => {
+                up.model.only_modelled()?;
                 let wiring = if up.is_loop { Wiring::Loop } else { Wiring::Taps };
                 report(console, &lab::up_vm(up.nic, wiring)?);
             }
             Action::Exec(exec) => return exec.run(console),
             Action::Up(up) => {
                 let dut = match up.dut {
-                    Dut::Router => DutKind::Router,
+                    Dut::Router => {
+                        up.model.only_modelled()?;
+                        DutKind::Router
+                    }
                     Dut::Model => DutKind::Model(Box::new(up.model.config())),
                 };
                 let own = !up.coupled && (up.own_cpu || lab::cpu_count() > 1);

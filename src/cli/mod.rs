@@ -15,7 +15,7 @@ mod sink;
 mod sweep;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{
         Arc,
@@ -136,6 +136,20 @@ fn dispatch(cli: &Cli, console: &Console) -> Result<Exit, Error> {
         Command::Sink(sink) => sink.run(&cli.global, console),
         Command::Lab(lab) => lab.run(console),
         Command::Report(report) => report.run(console, &cli.global),
+    }
+}
+
+/// Makes sure that what is written replaces none of the files that are read.
+///
+/// # Errors
+/// `output` is one of them, by whatever name.
+fn refuse_overwriting(output: Option<&Path>, read: &[PathBuf], cause: &'static str) -> Result<()> {
+    let real = |path: &Path| path.canonicalize().ok();
+    match output.and_then(real) {
+        Some(file) if read.iter().any(|path| real(path).as_ref() == Some(&file)) => {
+            Err(Error::usage("write", file.display().to_string()).because(cause).remedy("name another file"))
+        }
+        _ => Ok(()),
     }
 }
 

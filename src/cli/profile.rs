@@ -51,15 +51,7 @@ impl ProfileArgs {
     /// # Errors
     /// `output` is the same file, by whatever name.
     pub(super) fn refuse_overwriting(&self, output: Option<&Path>) -> Result<()> {
-        let real = |path: Option<&Path>| path.and_then(|path| path.canonicalize().ok());
-        match real(output) {
-            Some(file) if Some(&file) == real(self.profile.as_deref()).as_ref() => {
-                Err(Error::usage("write", file.display().to_string())
-                    .because("it is the profile itself")
-                    .remedy("name another file"))
-            }
-            _ => Ok(()),
-        }
+        super::refuse_overwriting(output, self.profile.as_slice(), "it is the profile itself")
     }
 
     /// The profile with what the flags change, and the frame sizes asked for (none: the profile's).

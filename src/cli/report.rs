@@ -46,15 +46,8 @@ impl Report {
         if global.json.is_some() {
             return Err(Error::usage("use", "--json with report").remedy("write --format json -o FILE"));
         }
+        super::refuse_overwriting(self.output.as_deref(), &self.files, "it is a result that is read")?;
         let files = self.files.iter().map(|path| json::read(path)).collect::<Result<Vec<_>>>()?;
-        let real = |path: &Path| path.canonicalize().ok();
-        if let Some(output) = self.output.as_deref().filter(|output| {
-            real(output).is_some_and(|o| self.files.iter().any(|file| real(file).as_ref() == Some(&o)))
-        }) {
-            return Err(Error::usage("write", output.display().to_string())
-                .because("it is a result that is read")
-                .remedy("name another file"));
-        }
         let names = self.names();
         for (name, file) in names.iter().zip(&files) {
             for contradiction in check::contradictions(file) {

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::{
     frames::{inside, open_tap, read_tap},
     harness::{Test, skip},
     netns::{Netns, Options, Topology},
-    run::{FORWARD, Outcome, Plimsoll},
+    run::{FORWARD, Outcome, Plimsoll, wait_until},
 };
 
 pub fn tests() -> Vec<Test> {
     crate::tests![
         a_veth_claims_10_gbps_and_both_sides_are_compared,
         a_tap_set_to_10_mbps_carries_more_than_it_claims,
+        a_claim_that_is_stopped_lists_only_what_it_measured_and_says_so,
         a_bridge_claims_nothing,
         a_sweep_has_a_ceiling_at_every_place_of_its_matrix,
         a_place_that_cannot_be_is_told_before_the_first_trial,
@@ -80,6 +82,24 @@ fn a_tap_set_to_10_mbps_carries_more_than_it_claims() {
     assert!(read > 0 && claim["measured_fps"].as_u64().is_some_and(|fps| fps > 1_000), "{claim}");
     let sentence = claim["sentence"].as_str().unwrap_or_default();
     assert!(sentence.starts_with("the claim is not the limit: ") && sentence.contains("claims 10 Mb/s"), "{sentence}");
+}
+
+fn a_claim_that_is_stopped_lists_only_what_it_measured_and_says_so() {
+    let topology = Topology::forward(Options::default());
+    let plimsoll = Plimsoll::with_profile(FORWARD);
+    let running = plimsoll.spawn(&topology.generator, "claim PROFILE --frame-size 64,512,1518 --max 1kpps --trial 1s");
+    let saved = || std::fs::read(plimsoll.result()).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let frames = || topology.dut.counter("d0", "rx_packets");
+    wait_until("a size is measured", || {
+        saved().is_some_and(|file| file["claims"].as_array().is_some_and(|c| !c.is_empty()))
+    });
+    let before = frames();
+    wait_until("the next is under way", || frames() > before + 300);
+    running.signal(Signal::INT);
+    let run = plimsoll.outcome(running, std::time::Instant::now(), 10 * SECOND).expect_code(130);
+    assert!(run.stdout.contains("only 1 of 3 frame sizes"), "{}", run.text());
+    let sizes: Vec<&Value> = claims(&run, "g0").iter().map(|claim| &claim["frame_size"]).collect();
+    assert_eq!(sizes, [&Value::from(64)], "{}", run.text());
 }
 
 fn a_bridge_claims_nothing() {

@@ -22,6 +22,7 @@ pub fn tests() -> Vec<Test> {
         c25_a_locked_memory_limit_is_named,
         c25_net_raw_alone_is_enough_to_send,
         a_removed_interface_ends_the_run_with_its_totals,
+        sending_that_fails_in_mid_run_is_an_error_and_nobodys_limit,
         an_interface_that_is_down_is_refused_with_the_remedy,
         a_link_without_carrier_is_refused_by_name,
         a_frame_longer_than_the_mtu_is_refused_before_sending,
@@ -94,6 +95,19 @@ fn a_removed_interface_ends_the_run_with_its_totals() {
         assert!(run.count("completed_frames") >= 900, "{backend}: {}", run.text());
         assert!(run.caveats().iter().any(|code| code == "interface_removed"), "{backend}: {}", run.text());
     }
+}
+
+fn sending_that_fails_in_mid_run_is_an_error_and_nobodys_limit() {
+    let topology = Topology::forward(Options::default());
+    let plimsoll = Plimsoll::with_profile(FORWARD);
+    let arguments = "run PROFILE --backend packet --frame-size 1518 --rate 2000pps --duration 2s";
+    let running = plimsoll.spawn(&topology.generator, arguments);
+    wait_until("frames flow", || topology.dut.counter("d0", "rx_packets") > 500);
+    topology.generator.sh("ip link set g0 mtu 1300");
+    let run = plimsoll.outcome(running, Instant::now(), LIMIT).expect_code(3);
+    assert!(run.stderr.contains("Message too long"), "{}", run.stderr);
+    assert!(run.caveats().iter().any(|code| code == "send_failed"), "{}", run.text());
+    assert_eq!(run.trial(0)["verdict"]["kind"], "inconclusive", "{}", run.text());
 }
 
 fn an_interface_that_is_down_is_refused_with_the_remedy() {

@@ -206,10 +206,11 @@ fn a_dut_that_dies_has_its_ceiling_where_it_dies() {
         .run(&dut.topology.generator, "ceiling PROFILE --trial 200ms --repeat 3 --max 60kpps --width 2%", 60 * SECOND)
         .unless_disturbed()
         .expect_code(0);
-    // It judges windows of 10 ms: 300 frames are the last that fit.
+    // It judges windows of 10 ms: 300 frames are the last that fit. A sender that was kept waiting repays its debt at up to
+    // 1.1 times the rate, over such a window: a DUT that does not bear that is right to die from 27,272 frames/s on.
     for goal in ["ndr", "pdr"] {
         let found = bounds(&run, goal);
-        assert!((28_500..=30_200).contains(&found), "{goal}: {found}\n{}", run.text());
+        assert!((26_700..=30_200).contains(&found), "{goal}: {found}\n{}", run.text());
     }
     assert!(dut.counters().dead > 0);
 }
