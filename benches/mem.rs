@@ -50,5 +50,5 @@ pub fn group(rounds: usize) -> Outcome {
         Claim { row: "mem, max", of: "plain copy", ratio: 0.5 },
         Claim { row: "mem, paced", of: "plain copy", ratio: 0.5 },
     ];
-    measure("user-space path", rounds, rows, claims)
+    measure("user-space path", 5 * rounds, rows, claims)
 }

@@ -252,13 +252,17 @@ fn assert_workers_equal_the_definition(compiled: &Compiled, what: &str) {
             for (burst, frames) in [1, 7, BURST, 30].into_iter().enumerate() {
                 let stamp = 0xABCD_0000 + burst as u32;
                 cursor.prepare(frames, stamp);
-                for nth in 0..frames {
-                    let (bytes, tag) = &mut slots[index as usize % 5];
-                    let len = cursor.write(nth, bytes, 0, tag);
-                    reference::frame(stream, index, if nth == 0 { stamp } else { 0 }, &mut expected);
-                    assert!(bytes[..len] == expected[..], "{what}: {}, frame {index}", stream.name);
-                    index += u64::from(workers);
+                for run in cursor.runs(0) {
+                    for nth in run.frames.clone() {
+                        let (bytes, holds) = &mut slots[index as usize % 5];
+                        run.write(nth, bytes, *holds);
+                        *holds = run.tag;
+                        reference::frame(stream, index, if nth == 0 { stamp } else { 0 }, &mut expected);
+                        assert!(bytes[..run.buf_len()] == expected[..], "{what}: {}, frame {index}", stream.name);
+                        index += u64::from(workers);
+                    }
                 }
+                assert_eq!(index, cursor.index());
             }
         }
     }

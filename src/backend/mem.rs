@@ -103,6 +103,18 @@ impl MemQueue {
         }
         sent
     }
+
+    /// Keeps the next `sent` frames, as far as the sink has room for them.
+    fn capture(&self, sent: u64) {
+        let mut captured = self.sink.captured.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for n in self.completed..self.completed + sent {
+            if captured.len() < self.sink.capture_limit {
+                let (slot, len) = self.ring[(n % SLOTS as u64) as usize];
+                let at = slot as usize * self.slot_bytes;
+                captured.push(self.memory[at..at + len as usize].to_vec());
+            }
+        }
+    }
 }
 
 impl TxQueue for MemQueue {
@@ -110,24 +122,21 @@ impl TxQueue for MemQueue {
         SLOTS
     }
 
+    #[inline]
     fn reap(&mut self, mut completed: impl FnMut(usize)) -> usize {
         if self.kicked == self.completed || self.sink.link_down.load(Relaxed) {
             return 0;
         }
         let sent = self.sent_by_now();
-        for _ in 0..sent {
-            let (slot, len) = self.ring[(self.completed % SLOTS as u64) as usize];
-            if self.sink.capture_limit > 0 {
-                let mut captured = self.sink.captured.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                if captured.len() < self.sink.capture_limit {
-                    let at = slot as usize * self.slot_bytes;
-                    captured.push(self.memory[at..at + len as usize].to_vec());
-                }
-            }
+        if self.sink.capture_limit > 0 {
+            self.capture(sent);
+        }
+        for n in self.completed..self.completed + sent {
+            let (slot, _) = self.ring[(n % SLOTS as u64) as usize];
             completed(slot as usize);
             self.free.give(slot);
-            self.completed += 1;
         }
+        self.completed += sent;
         self.sink.frames.fetch_add(sent, Relaxed);
         sent as usize
     }
@@ -136,15 +145,18 @@ impl TxQueue for MemQueue {
         self.free.len()
     }
 
+    #[inline]
     fn take(&mut self) -> Option<Slot> {
         self.free.take()
     }
 
+    #[inline]
     fn bytes(&mut self, slot: &Slot) -> &mut [u8] {
         let at = slot.index() * self.slot_bytes;
         &mut self.memory[at..at + self.slot_bytes]
     }
 
+    #[inline]
     fn submit(&mut self, slot: Slot, len: usize) {
         self.ring[(self.submitted % SLOTS as u64) as usize] = (slot.0, len as u32);
         self.submitted += 1;

@@ -179,14 +179,16 @@ impl<Q: TxQueue> SlotWorker<Q> {
             let cursor = &mut self.cursors[n];
             cursor.prepare(frames, stamp);
             let mut bytes = 0;
-            for nth in 0..frames {
-                let Some(slot) = self.queue.take() else { unreachable!("room was counted from the free slots") };
-                let held = &mut self.held[slot.index()];
-                let len = cursor.write(nth, self.queue.bytes(&slot), n as u16, &mut held.tag);
-                held.frame_len = cursor.frame_len(nth);
-                held.epoch = self.epoch;
-                bytes += u64::from(held.frame_len);
-                self.queue.submit(slot, len);
+            for run in cursor.runs(n as u16) {
+                let holds = Held { tag: run.tag, frame_len: run.frame_len, epoch: self.epoch };
+                bytes += run.frames.len() as u64 * u64::from(run.frame_len);
+                for nth in run.frames.clone() {
+                    let Some(slot) = self.queue.take() else { unreachable!("room was counted from the free slots") };
+                    let held = &mut self.held[slot.index()];
+                    run.write(nth, self.queue.bytes(&slot), held.tag);
+                    *held = holds;
+                    self.queue.submit(slot, run.buf_len());
+                }
             }
             let counters = self.counters.stream(n);
             counters.offered_frames.add(frames as u64);

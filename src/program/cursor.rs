@@ -1,20 +1,22 @@
 //! Walks a stream's frames for one worker: index w, w + N, w + 2N, …, a burst at a time.
 //!
-//! Pure; runs in a TX worker's hot loop. A burst is prepared by columns (one tight loop per field, write and checksum), then
-//! each frame is a few stores into a slot; a slot that already holds the right template keeps its constant bytes. After
-//! construction it neither allocates nor divides. It equals the definition in [`crate::program`] for every index. It does
+//! Pure; runs in a TX worker's hot loop. A burst is prepared by columns (one tight loop per field, checksum and varying word,
+//! see `program/shape.rs`), then each frame is a few stores into a slot; a slot that already holds the right template keeps its
+//! constant bytes. After construction it neither allocates nor divides. It equals the definition in [`crate::program`] for every index. It does
 //! not know when frames are due, nor where slots come from.
 
-use crate::{
-    program::{Checksum, Field, Generator, StreamProgram, Template, TermSource, Write, random_value},
-    wire::signature::SignatureKind,
+use std::ops::Range;
+
+use super::{
+    Field, Generator, StreamProgram, random_value,
+    shape::{Burst, Shape},
 };
 
 /// Most frames prepared at a time; also how many frames share one reading of the clock.
 pub const BURST: usize = 64;
 
 /// One value per frame of the burst.
-type Column = [u64; BURST];
+pub(super) type Column = [u64; BURST];
 
 /// A position in a stream, and the burst prepared from there.
 #[derive(Debug)]
@@ -30,18 +32,18 @@ pub struct Cursor {
     pattern_at: usize,
     pattern_step: usize,
     shapes: Vec<Shape>,
-    /// Template of each frame of the burst.
-    chosen: [u16; BURST],
-    /// What [`Part`]s store: the writes', the signature's and the checksums' columns of the chosen templates.
+    /// The prepared burst: what the frames are made of, the words to store, and which frames share a template.
     columns: Vec<Column>,
-    prepared: usize,
+    words: Vec<Column>,
+    runs: Vec<(u16, Range<usize>)>,
 }
 
 impl Cursor {
     /// The cursor of worker `worker` of `workers`, at its first frame.
     pub fn new(stream: &StreamProgram, worker: u16, workers: u16) -> Cursor {
         let shapes: Vec<Shape> = stream.templates.iter().map(Shape::new).collect();
-        let columns = shapes.iter().map(Shape::columns).max().unwrap_or(0);
+        let most = |count: fn(&Shape) -> usize| vec![[0; BURST]; shapes.iter().map(count).max().unwrap_or(0)];
+        let (columns, words) = (most(Shape::columns), most(Shape::words));
         let mut cursor = Cursor {
             index: 0,
             step: u64::from(workers),
@@ -51,9 +53,9 @@ impl Cursor {
             pattern_at: 0,
             pattern_step: usize::from(workers) % stream.pattern.len(),
             shapes,
-            chosen: [stream.pattern[0]; BURST],
-            columns: vec![[0; BURST]; columns],
-            prepared: 0,
+            columns,
+            words,
+            runs: Vec::with_capacity(BURST),
         };
         cursor.seek(u64::from(worker));
         cursor
@@ -64,7 +66,7 @@ impl Cursor {
         self.index = index;
         self.pattern_at = (index % self.pattern.len() as u64) as usize;
         self.fields.iter_mut().for_each(|field| field.seek(index));
-        self.prepared = 0;
+        self.runs.clear();
     }
 
     /// Index of the next frame.
@@ -80,122 +82,77 @@ impl Cursor {
         for (field, column) in self.fields.iter_mut().zip(&mut self.values) {
             field.fill(&mut column[..frames]);
         }
+        self.runs.clear();
         if self.shapes.len() == 1 {
-            self.prepare_run(0, frames, stamp);
+            self.runs.push((0, 0..frames));
         } else {
-            let mut run = 0;
-            for frame in 0..frames {
-                self.chosen[frame] = self.pattern[self.pattern_at];
-                self.pattern_at += self.pattern_step;
-                if self.pattern_at >= self.pattern.len() {
-                    self.pattern_at -= self.pattern.len();
-                }
-                if self.chosen[frame] != self.chosen[run] {
-                    self.prepare_run(run, frame, stamp);
-                    run = frame;
-                }
-            }
-            self.prepare_run(run, frames, stamp);
+            self.choose(frames);
+        }
+        for (template, frames) in &self.runs {
+            let first = self.index.wrapping_add(self.step.wrapping_mul(frames.start as u64));
+            let stamp = if frames.start == 0 { stamp } else { 0 };
+            let burst = Burst { values: &self.values, frames: frames.clone(), first, step: self.step, stamp };
+            self.shapes[usize::from(*template)].fill(&burst, &mut self.columns, &mut self.words);
         }
         self.index = self.index.wrapping_add(self.step.wrapping_mul(frames as u64));
-        self.prepared = frames;
     }
 
-    /// Fills the columns for frames `from..to` of the burst, which share a template.
-    fn prepare_run(&mut self, from: usize, to: usize, stamp: u32) {
-        let shape = &self.shapes[usize::from(self.chosen[from])];
-        for (write, column) in shape.writes.iter().zip(&mut self.columns) {
-            let values = &self.values[usize::from(write.field)][from..to];
-            for (stored, &value) in column[from..to].iter_mut().zip(values) {
-                *stored = write.stored(value);
+    /// Follows the pattern over the burst.
+    fn choose(&mut self, frames: usize) {
+        for frame in 0..frames {
+            let chosen = self.pattern[self.pattern_at];
+            self.pattern_at += self.pattern_step;
+            if self.pattern_at >= self.pattern.len() {
+                self.pattern_at -= self.pattern.len();
             }
-        }
-        let stamp = if from == 0 { stamp } else { 0 };
-        let first = self.index.wrapping_add(self.step.wrapping_mul(from as u64));
-        if let Some(signature) = &shape.signature {
-            let mut sequence = first;
-            for stored in &mut self.columns[shape.writes.len()][from..to] {
-                *stored = (sequence & signature.sequence_mask) << signature.sequence_shift;
-                sequence = sequence.wrapping_add(self.step);
-            }
-            if signature.has_stamp {
-                self.columns[shape.writes.len()][from] |= u64::from(stamp);
-            }
-        }
-        for (n, checksum) in shape.checksums.iter().enumerate() {
-            let mut sums = [u64::from(checksum.base); BURST];
-            let sums = &mut sums[from..to];
-            for addend in &checksum.addends {
-                match addend.source {
-                    AddendSource::Column { column, wide } => {
-                        let column = &self.columns[column][from..to];
-                        if wide {
-                            // 64-bit values as two 32-bit words, so that neither the shift nor the sum overflows.
-                            for (sum, &v) in sums.iter_mut().zip(column) {
-                                *sum += ((v & 0xFFFF_FFFF) + (v >> 32)) << addend.shift;
-                            }
-                        } else {
-                            for (sum, &v) in sums.iter_mut().zip(column) {
-                                *sum += v << addend.shift;
-                            }
-                        }
-                    }
-                    AddendSource::Sequence { mask } => {
-                        let mut sequence = first;
-                        for sum in sums.iter_mut() {
-                            *sum += (sequence & mask) << addend.shift;
-                            sequence = sequence.wrapping_add(self.step);
-                        }
-                    }
-                    AddendSource::Stamp => sums[0] += u64::from(stamp) << addend.shift,
-                }
-            }
-            let column = &mut self.columns[shape.first_checksum + n][from..to];
-            for (stored, &sum) in column.iter_mut().zip(sums.iter()) {
-                let value = fold_complement(sum);
-                // All ones if the value is 0, without a comparison, which SSE2 has not for 64 bits.
-                let is_zero = 0u64.wrapping_sub(value.wrapping_sub(1) >> 63);
-                *stored = value | (is_zero & checksum.zero);
+            match self.runs.last_mut() {
+                Some((template, run)) if *template == chosen => run.end = frame + 1,
+                _ => self.runs.push((chosen, frame..frame + 1)),
             }
         }
     }
 
-    /// Writes frame `nth` of the prepared burst into a slot and returns its length. `holds` is the slot's tag: which
-    /// template (of which stream, see [`Tag`]) its bytes hold now.
+    /// The prepared burst, as stream number `stream` of its program: its frames in order, by those that share a template.
     #[inline]
-    pub fn write(&self, nth: usize, bytes: &mut [u8], stream: u16, holds: &mut Tag) -> usize {
-        debug_assert!(nth < self.prepared);
-        let chosen = self.chosen[nth];
-        let shape = &self.shapes[usize::from(chosen)];
-        let frame = &mut bytes[..shape.bytes.len()];
-        let tag = Tag::new(stream, chosen);
-        if *holds != tag {
-            frame.copy_from_slice(&shape.bytes);
-            *holds = tag;
-        }
-        let nth = nth % BURST;
-        for store in &shape.twos {
-            let value = self.columns[store.column][nth] as u16;
-            frame[store.offset..store.offset + 2].copy_from_slice(&value.to_be_bytes());
-        }
-        for store in &shape.fours {
-            let value = self.columns[store.column][nth] as u32;
-            frame[store.offset..store.offset + 4].copy_from_slice(&value.to_be_bytes());
-        }
-        for store in &shape.eights {
-            let value = self.columns[store.column][nth];
-            frame[store.offset..store.offset + 8].copy_from_slice(&value.to_be_bytes());
-        }
-        for part in &shape.parts {
-            part.store(self.columns[part.column][nth], frame);
-        }
-        shape.bytes.len()
+    pub fn runs(&self, stream: u16) -> impl Iterator<Item = Run<'_>> {
+        self.runs.iter().map(move |(template, frames)| {
+            let shape = &self.shapes[usize::from(*template)];
+            Run {
+                frames: frames.clone(),
+                tag: Tag::new(stream, *template),
+                frame_len: shape.frame_len,
+                shape,
+                words: &self.words,
+            }
+        })
+    }
+}
+
+/// Consecutive frames of a burst that share a template.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// Their numbers in the burst.
+    pub frames: Range<usize>,
+    /// What a slot holds once one of them was written.
+    pub tag: Tag,
+    /// Their length with FCS, in bytes.
+    pub frame_len: u16,
+    shape: &'a Shape,
+    words: &'a [Column],
+}
+
+impl Run<'_> {
+    /// Their length in a slot, without FCS, in bytes.
+    #[inline]
+    pub fn buf_len(&self) -> usize {
+        self.shape.bytes.len()
     }
 
-    /// Length with FCS of frame `nth` of the prepared burst, in bytes.
+    /// Writes frame `nth` of the burst into a slot, whose bytes are as `holds` says.
     #[inline]
-    pub fn frame_len(&self, nth: usize) -> u16 {
-        self.shapes[usize::from(self.chosen[nth])].frame_len
+    pub fn write(&self, nth: usize, slot: &mut [u8], holds: Tag) {
+        debug_assert!(self.frames.contains(&nth));
+        self.shape.write(nth, slot, self.words, holds != self.tag);
     }
 }
 
@@ -217,16 +174,6 @@ impl Tag {
     pub fn stream(self) -> usize {
         (self.0 >> 16) as usize
     }
-}
-
-/// Folds a sum of 32-bit words to 16 bits and complements it (RFC 1071).
-#[inline]
-fn fold_complement(sum: u64) -> u64 {
-    let sum = (sum & 0xFFFF_FFFF) + (sum >> 32);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    sum ^ 0xFFFF
 }
 
 /// A field's values from a running position.
@@ -278,6 +225,9 @@ impl FieldPosition {
 impl Steps {
     #[inline]
     fn walk(&mut self, column: &mut [u64], value: impl Fn(u64) -> u64) {
+        if self.period == 1 {
+            return column.fill(value(0));
+        }
         let (mut k, mut remainder) = (self.k, self.remainder);
         for cell in column {
             *cell = value(k);
@@ -293,232 +243,24 @@ impl Steps {
     }
 }
 
-/// `(k + step) mod period` for k, step < period or step = 1, without dividing (and without overflow near 2⁶⁴).
+/// `(k + step) mod period` for k, step < period, without dividing (and without overflow near 2⁶⁴).
 #[inline]
 fn wrapped(k: u64, step: u64, period: u64) -> u64 {
-    let room = period - k;
-    if step >= room { step - room } else { k + step }
-}
-
-/// A template ready to be written: its constant bytes and the stores that complete it.
-#[derive(Debug)]
-struct Shape {
-    bytes: Box<[u8]>,
-    frame_len: u16,
-    writes: Vec<Write>,
-    signature: Option<SignatureColumn>,
-    /// Column of the first checksum.
-    first_checksum: usize,
-    checksums: Vec<Sum>,
-    /// Columns that are stored as they are, by width in bytes.
-    twos: Vec<Store>,
-    fours: Vec<Store>,
-    eights: Vec<Store>,
-    /// All other stores.
-    parts: Vec<Part>,
-}
-
-/// How the signature's column is made: sequence above stamp, as they stand in the frame.
-#[derive(Debug)]
-struct SignatureColumn {
-    sequence_mask: u64,
-    sequence_shift: u32,
-    has_stamp: bool,
-}
-
-/// A checksum's column.
-#[derive(Debug)]
-struct Sum {
-    base: u16,
-    /// What a result of 0 is sent as.
-    zero: u64,
-    addends: Vec<Addend>,
-}
-
-/// A term, in a form that needs no folding: in ones' complement, swapping the bytes of a 16-bit word multiplies it by 2⁸.
-#[derive(Debug)]
-struct Addend {
-    source: AddendSource,
-    shift: u32,
-}
-
-#[derive(Debug)]
-enum AddendSource {
-    Column { column: usize, wide: bool },
-    Sequence { mask: u64 },
-    Stamp,
-}
-
-impl Shape {
-    fn new(template: &Template) -> Shape {
-        let mut shape = Shape {
-            bytes: template.bytes.clone(),
-            frame_len: template.frame_len.bytes() as u16,
-            writes: template.writes.clone(),
-            signature: None,
-            first_checksum: template.writes.len(),
-            checksums: Vec::new(),
-            twos: Vec::new(),
-            fours: Vec::new(),
-            eights: Vec::new(),
-            parts: Vec::new(),
-        };
-        for (column, write) in template.writes.iter().enumerate() {
-            let alone = template.writes.iter().enumerate().all(|(other, w)| {
-                other == column
-                    || w.offset + u16::from(w.width) <= write.offset
-                    || write.offset + u16::from(write.width) <= w.offset
-            });
-            shape.push_parts(column, usize::from(write.offset), usize::from(write.width), write.mask, alone);
-        }
-        if let Some(site) = template.signature {
-            let (offset, width) = site.kind.sequence();
-            let stamp_bytes = if site.kind == SignatureKind::Full { 4 } else { 0 };
-            shape.signature = Some(SignatureColumn {
-                sequence_mask: (1 << (8 * width)) - 1,
-                sequence_shift: 8 * stamp_bytes,
-                has_stamp: stamp_bytes > 0,
-            });
-            let bytes = width + stamp_bytes as usize;
-            shape.push_parts(shape.first_checksum, usize::from(site.offset) + offset, bytes, full_mask(bytes), true);
-            shape.first_checksum += 1;
-        }
-        for (n, checksum) in template.checksums.iter().enumerate() {
-            shape.checksums.push(shape.sum(checksum));
-            shape.push_parts(shape.first_checksum + n, usize::from(checksum.offset), 2, 0xFFFF, true);
-        }
-        shape
-    }
-
-    fn columns(&self) -> usize {
-        self.first_checksum + self.checksums.len()
-    }
-
-    fn sum(&self, checksum: &Checksum) -> Sum {
-        let addends = checksum.terms.iter().map(|term| Addend {
-            source: match term.source {
-                TermSource::Write(n) => {
-                    let mask = self.writes[usize::from(n)].mask;
-                    AddendSource::Column { column: usize::from(n), wide: mask > 0xFFFF_FFFF }
-                }
-                TermSource::Sequence => AddendSource::Sequence {
-                    mask: self.signature.as_ref().map_or(0, |signature| signature.sequence_mask),
-                },
-                TermSource::Stamp => AddendSource::Stamp,
-                TermSource::Checksum(n) => {
-                    AddendSource::Column { column: self.first_checksum + usize::from(n), wide: false }
-                }
-            },
-            shift: if term.swap { 8 } else { 0 },
-        });
-        Sum { base: checksum.base, zero: if checksum.zero_is_ffff { 0xFFFF } else { 0 }, addends: addends.collect() }
-    }
-
-    /// Adds the store of a column: as it is where that is possible, else split into stores of 8, 4, 2 and 1 bytes. A store that shares bytes with no other takes the bits
-    /// outside its mask from the template; others keep what is in the frame.
-    fn push_parts(&mut self, column: usize, offset: usize, width: usize, mask: u64, alone: bool) {
-        let is_whole = alone && mask == full_mask(width);
-        match width {
-            2 if is_whole => return self.twos.push(Store { column, offset }),
-            4 if is_whole => return self.fours.push(Store { column, offset }),
-            8 if is_whole => return self.eights.push(Store { column, offset }),
-            _ => {}
-        }
-        let (mut offset, mut left) = (offset, width);
-        while left > 0 {
-            let bytes = 1 << left.ilog2();
-            left -= bytes;
-            let shift = 8 * left as u32;
-            let mask = (mask >> shift) & full_mask(bytes);
-            let constant =
-                self.bytes[offset..offset + bytes].iter().fold(0, |value, &b| value << 8 | u64::from(b)) & !mask;
-            let keep = if alone { 0 } else { !mask & full_mask(bytes) };
-            let width = match bytes {
-                8 => Width::Eight,
-                4 => Width::Four,
-                2 => Width::Two,
-                _ => Width::One,
-            };
-            self.parts.push(Part {
-                column,
-                offset,
-                shift,
-                width,
-                mask,
-                constant: if alone { constant } else { 0 },
-                keep,
-            });
-            offset += bytes;
-        }
-    }
-}
-
-/// All ones in `bytes` bytes.
-fn full_mask(bytes: usize) -> u64 {
-    u64::MAX >> (64 - 8 * bytes)
-}
-
-/// A column stored as it is.
-#[derive(Debug)]
-struct Store {
-    column: usize,
-    offset: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Width {
-    One,
-    Two,
-    Four,
-    Eight,
-}
-
-/// A store of 1, 2, 4 or 8 bytes.
-#[derive(Debug)]
-struct Part {
-    column: usize,
-    offset: usize,
-    shift: u32,
-    width: Width,
-    mask: u64,
-    /// Bits of the template under the store.
-    constant: u64,
-    /// Bits to keep as they are in the frame; 0 = nothing is read.
-    keep: u64,
-}
-
-impl Part {
-    #[inline]
-    fn store(&self, value: u64, frame: &mut [u8]) {
-        let mut value = (value >> self.shift) & self.mask | self.constant;
-        if self.keep != 0 {
-            value |= self.load(frame) & self.keep;
-        }
-        let at = self.offset;
-        match self.width {
-            Width::One => frame[at] = value as u8,
-            Width::Two => frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes()),
-            Width::Four => frame[at..at + 4].copy_from_slice(&(value as u32).to_be_bytes()),
-            Width::Eight => frame[at..at + 8].copy_from_slice(&value.to_be_bytes()),
-        }
-    }
-
-    fn load(&self, frame: &[u8]) -> u64 {
-        let bytes = 1 << self.width as usize;
-        frame[self.offset..self.offset + bytes].iter().fold(0, |value, &b| value << 8 | u64::from(b))
-    }
+    // Adding step − period overflows exactly if k + step reaches the period: one addition and one choice from k to k.
+    let (past, wraps) = k.overflowing_add(step.wrapping_sub(period));
+    if wraps { past } else { k.wrapping_add(step) }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::shape::full_mask, *};
     use crate::{
         ids::StreamId,
-        program::{Mode, Schedule, Term, reference},
+        program::{Checksum, Mode, Schedule, Template, Term, TermSource, Write, reference},
         units::FrameLen,
-        wire::signature::SignatureSite,
+        wire::signature::{SignatureKind, SignatureSite},
     };
 
     fn schedule() -> Schedule {
@@ -637,14 +379,18 @@ mod tests {
                 for (n, &frames) in bursts.iter().enumerate() {
                     let stamp = 0xABCD_0000 + n as u32;
                     cursor.prepare(frames, stamp);
-                    for nth in 0..frames {
-                        let (bytes, tag) = &mut ring[at];
-                        let len = cursor.write(nth, bytes, 3, tag);
-                        reference::frame(&stream, index, if nth == 0 { stamp } else { 0 }, &mut expected);
-                        prop_assert_eq!(&bytes[..len], &expected[..], "frame {}", index);
-                        index += u64::from(workers);
-                        at = (at + 1) % slots;
+                    for run in cursor.runs(3) {
+                        for nth in run.frames.clone() {
+                            let (bytes, holds) = &mut ring[at];
+                            run.write(nth, bytes, *holds);
+                            *holds = run.tag;
+                            reference::frame(&stream, index, if nth == 0 { stamp } else { 0 }, &mut expected);
+                            prop_assert_eq!(&bytes[..run.buf_len()], &expected[..], "frame {}", index);
+                            index += u64::from(workers);
+                            at = (at + 1) % slots;
+                        }
                     }
+                    prop_assert_eq!(index, cursor.index());
                 }
             }
         }
@@ -671,7 +417,7 @@ mod tests {
         let mut cursor = Cursor::new(&stream, 0, 1);
         cursor.prepare(1, 1);
         let mut bytes = [0; 60];
-        cursor.write(0, &mut bytes, 0, &mut Tag::EMPTY.clone());
+        cursor.runs(0).next().expect("a burst of one").write(0, &mut bytes, Tag::EMPTY);
         assert_eq!(bytes[40..42], [0xFF, 0xFF]);
     }
 }

@@ -18,6 +18,7 @@ pub mod cursor;
 mod on_link;
 pub mod preview;
 pub mod reference;
+mod shape;
 
 pub use compile::{Compiled, PortFacts, compile, load_of};
 pub use compile_frame::MinSizes;
