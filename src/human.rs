@@ -3,6 +3,8 @@
 //!
 //! Any thread; pure. Every text carries its unit; the layer of a bit rate is the caller's to name.
 
+use std::borrow::Cow;
+
 /// `1234567` as `1,234,567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -25,6 +27,17 @@ pub fn signed(value: i64) -> String {
 /// [`signed`] with a sign always, as a change: `+1,234`.
 pub fn delta(value: i64) -> String {
     if value < 0 { signed(value) } else { format!("+{}", signed(value)) }
+}
+
+/// [`count`] with its noun: `1 frame`, `1,234 frames`.
+pub fn frames(value: u64) -> String {
+    format!("{} frame{}", count(value), if value == 1 { "" } else { "s" })
+}
+
+/// `text` with each control character but the line feed replaced: what names and results bring must not steer a terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n';
+    if text.contains(steers) { text.replace(steers, "\u{FFFD}").into() } else { text.into() }
 }
 
 /// Frames per second, exact: `1,488,095 frames/s`.
@@ -140,6 +153,15 @@ fn trim_zeros(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(printable("a\x1b]0;title\x07\u{9b}2J\r\nb"), "a\u{FFFD}]0;title\u{FFFD}\u{FFFD}2J\u{FFFD}\nb");
+        assert_eq!(
+            (frames(1).as_str(), frames(0).as_str(), frames(1000).as_str()),
+            ("1 frame", "0 frames", "1,000 frames")
+        );
+    }
 
     #[test]
     fn counts_are_grouped_by_thousands() {

@@ -5,7 +5,7 @@ use clap::{Arg, Args, ValueEnum};
 use super::{Global, profile::ProfileArgs};
 use crate::{
     error::{Error, Result},
-    profile::Profile,
+    profile::{MAX_WORKERS, Profile},
     session::options::{BackendChoice, Options},
     units::parse_duration_ns,
 };
@@ -22,7 +22,7 @@ pub(super) struct Load {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Workers (threads and queues) per port [default: one for each queue, as CPUs allow]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
     workers: Option<u16>,
     /// How frames leave; anything but auto never falls back
     #[arg(long, value_enum, default_value = "auto")]

@@ -35,7 +35,7 @@ pub(super) struct Sweep {
     load: Load,
     /// Numbers of workers to compare: 1,2,4
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "workers",
-          value_parser = clap::value_parser!(u16).range(1..=256))]
+          value_parser = clap::value_parser!(u16).range(1..=profile::MAX_WORKERS as i64))]
     sweep_workers: Vec<u16>,
     /// Backends to compare: live,xsk-copy,packet
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "backend", value_enum)]

@@ -32,6 +32,8 @@ use crate::{
 
 /// Most ports of a profile.
 pub const MAX_PORTS: usize = 64;
+/// Most workers of a port.
+pub const MAX_WORKERS: u16 = 256;
 /// Most streams of a profile.
 pub const MAX_STREAMS: usize = 4096;
 

@@ -3,7 +3,7 @@
 //! Pure. Which keys a mapping may have is in `keys`.
 
 use super::{
-    DutConfig, MAX_PORTS, PortConfig, Profile, ReadFile, SizeMix, VlanTag, beside, keys,
+    DutConfig, MAX_PORTS, MAX_WORKERS, PortConfig, Profile, ReadFile, SizeMix, VlanTag, beside, keys,
     node::{Kind, Node, Section, Source, suggest},
     ports,
     stream::{Header, ModeConfig, StreamConfig, Values},
@@ -96,7 +96,7 @@ fn run_defaults(source: &Source<'_>, map: &Section<'_>, profile: &mut Profile) -
         profile.count = Some(source.integer(node, "a number of frames", 1, 1 << 62)?);
     }
     if let Some(node) = map.take("workers")? {
-        profile.workers = Some(source.integer(node, "a number of workers", 1, 1024)?);
+        profile.workers = Some(source.integer(node, "a number of workers", 1, MAX_WORKERS.into())?);
     }
     if let Some(node) = map.take("flows")? {
         profile.flows = source.integer(node, "a number of flows", 1, 60_000)?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::text::Style;
-use crate::error::Error;
+use crate::{error::Error, human};
 
 /// The terminal, or what stands in for it.
 #[derive(Debug)]
@@ -82,12 +82,12 @@ impl Console {
     /// A line on what is going on, on standard error; nothing when quiet.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(io::stderr().lock(), "{text}");
+            let _ = writeln!(io::stderr().lock(), "{}", human::printable(text));
         }
     }
 
     /// The error that ends the command.
     pub fn error(&self, error: &Error) {
-        let _ = writeln!(io::stderr().lock(), "plimsoll: {error}");
+        let _ = writeln!(io::stderr().lock(), "plimsoll: {}", human::printable(&error.to_string()));
     }
 }

@@ -127,7 +127,7 @@ pub fn run(trial: &Trial) -> (Tone, String) {
     if trial.completed_frames == 0 {
         return (Tone::Bad, "no frame left the generator.".to_owned());
     }
-    let mut sent = format!("{} frames left", human::count(trial.completed_frames));
+    let mut sent = format!("{} left", human::frames(trial.completed_frames));
     if human::has_rate(trial.completed_frames, (trial.duration_s * 1e9) as u64) {
         sent.push_str(&format!(" at {}", human::fps(trial.tx_fps)));
     }

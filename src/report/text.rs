@@ -39,6 +39,7 @@ impl Style {
 
     /// Breaks `text` at the width, later lines indented by `indent`.
     fn wrap(self, text: &str, indent: usize) -> Vec<String> {
+        let text = &*human::printable(text);
         let Some(width) = self.width else { return vec![text.to_owned()] };
         let indent = " ".repeat(indent);
         let options = textwrap::Options::new(usize::from(width.max(20))).subsequent_indent(&indent);
@@ -161,7 +162,7 @@ fn grid(table: &Table, shown: &[usize], width: Option<u16>) -> Vec<String> {
     }
     drawn.set_header(shown.iter().map(|&at| table.columns[at].name.as_str()));
     for row in &table.rows {
-        drawn.add_row(shown.iter().map(|&at| row[at].as_str()));
+        drawn.add_row(shown.iter().map(|&at| human::printable(&row[at])));
     }
     for (position, &at) in shown.iter().enumerate() {
         if let Some(column) = drawn.column_mut(position) {

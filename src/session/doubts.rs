@@ -57,8 +57,8 @@ impl Session {
             caveats.push(Caveat::new(
                 Code::CompletedNotSent,
                 format!(
-                    "{name}: the device refused {} frames (no carrier, or its peer's ring was full); they do not count as completed",
-                    human::count(own.refused_frames)
+                    "{name}: the device refused {} (no carrier, or its peer's ring was full); they do not count as completed",
+                    human::frames(own.refused_frames)
                 ),
             ));
         }
@@ -143,8 +143,8 @@ fn of_strangers(trial: &Trial) -> Vec<Caveat> {
         caveats.push(Caveat::new(
             Code::PortClosed,
             format!(
-                "the DUT answered {} frames with ICMP port unreachable: nothing listens there; these answers are not received frames",
-                human::count(closed)
+                "the DUT answered {} with ICMP port unreachable: nothing listens there; these answers are not received frames",
+                human::frames(closed)
             ),
         ));
     }
@@ -186,17 +186,15 @@ fn of_counts(trial: &Trial) -> Vec<Caveat> {
     }
     let unsent = trial.offered_frames.saturating_sub(trial.completed_frames);
     if unsent * 1000 > trial.offered_frames {
-        caveats.push(Caveat::new(
-            Code::Unsent,
-            format!("{} frames were offered but not sent by the device", human::count(unsent)),
-        ));
+        caveats
+            .push(Caveat::new(Code::Unsent, format!("offered but not sent by the device: {}", human::frames(unsent))));
     }
     let twice: u64 = trial.streams.iter().filter_map(|stream| stream.duplicate_frames).sum();
     let late: u64 = trial.streams.iter().filter_map(|stream| stream.reordered_frames).sum();
     if twice + late > 0 {
         caveats.push(Caveat::new(
             Code::Reordered,
-            format!("{} frames came twice, {} out of order", human::count(twice), human::count(late)),
+            format!("{} came twice, {} out of order", human::frames(twice), human::count(late)),
         ));
     }
     caveats

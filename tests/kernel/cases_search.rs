@@ -175,7 +175,11 @@ fn a_second_stage_is_the_ceiling_where_it_is_the_slower_one() {
     let model = ModelConfig { second: Some(second), ..ring(100_000, 1024) };
     let dut = ModelDut::new(&model);
     let run = Plimsoll::with_profile(FORWARD)
-        .run(&dut.topology.generator, &format!("ceiling PROFILE {SHORT} --max 90kpps --goal ndr"), 60 * SECOND)
+        .run(
+            &dut.topology.generator,
+            &format!("ceiling PROFILE {SHORT} --min 25kpps --max 40kpps --goal ndr"),
+            60 * SECOND,
+        )
         .unless_disturbed()
         .expect_code(0);
     close("NDR", bounds(&run, "ndr"), second.ndr_fps(TRIAL_NS));
