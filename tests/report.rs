@@ -200,6 +200,28 @@ fn names_from_outside_cannot_break_a_page_or_a_table() {
 }
 
 #[test]
+fn no_rendering_for_people_steers_a_terminal() {
+    let mut file = fixture("run");
+    let evil = "x\x1b]0;title\x07\u{9b}31m\x7f";
+    file.command.push(evil.to_owned());
+    file.host.kernel = evil.to_owned();
+    file.trials[0].streams[0].name = evil.to_owned();
+    file.trials[0].frame_size = evil.into();
+    let document = document::document(&file, true);
+    let csv = String::from_utf8(csv::render(&file)).expect("UTF-8");
+    let texts = [
+        ("text", text::render(&file, text::Style::default(), true)),
+        ("csv", csv.replace("\r\n", "\n")),
+        ("html", html::render(&document)),
+        ("markdown", markdown::render(&document)),
+    ];
+    for (name, text) in texts {
+        assert!(text.contains("0;title"), "{name} shows it");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{name}: {text:?}");
+    }
+}
+
+#[test]
 fn a_comparison_says_which_differences_exceed_the_spread() {
     let (a, b) = (fixture("ceiling"), fixture("ceiling-b"));
     let both = [Named { name: "veth", file: &a }, Named { name: "e1000", file: &b }];

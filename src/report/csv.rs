@@ -11,6 +11,7 @@ use super::{
     labels::plain,
     result::{ResultFile, StreamTrial, Trial},
 };
+use crate::human;
 
 /// Columns before the axes that the result varies.
 const FIXED: [&str; 32] = [
@@ -59,7 +60,9 @@ pub fn render(file: &ResultFile) -> Vec<u8> {
         row
     });
     for row in std::iter::once(header.collect()).chain(rows) {
-        writer.write_record(&row).expect("rows of one length, written to memory");
+        writer
+            .write_record(row.iter().map(|cell| human::printable(cell).into_owned()))
+            .expect("rows of one length, written to memory");
     }
     writer.into_inner().expect("memory takes all")
 }

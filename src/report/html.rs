@@ -8,6 +8,7 @@ use super::{
     document::{Block, Document, Table, Tone, chart::Chart},
     svg,
 };
+use crate::human;
 
 /// Colours of the page and of the charts: what it is, light, dark.
 const COLORS: [(&str, &str, &str); 9] = [
@@ -215,7 +216,7 @@ figure>svg{display:block;width:100%;height:auto}
 /// Makes text stand as it is in HTML text and attributes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in human::printable(text).chars() {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
