@@ -50,5 +50,6 @@ pub fn group(rounds: usize) -> Outcome {
         Claim { row: "mem, max", of: "plain copy", ratio: 0.5 },
         Claim { row: "mem, paced", of: "plain copy", ratio: 0.5 },
     ];
+    // Short runs on shared cores: 5 of them are one state of the host.
     measure("user-space path", 5 * rounds, rows, claims)
 }

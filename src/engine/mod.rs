@@ -462,8 +462,8 @@ mod tests {
             let report = port.finish().unwrap();
             assert_eq!(report.counts.total().completed_frames, 5_000);
             let counts = report.counts.streams();
-            assert_eq!([counts[0].offered_frames, counts[1].offered_frames], [3_333, 1_667]);
-            assert_eq!(report.intended_frames, [3_333, 1_667]);
+            assert_eq!([counts[0].offered_frames, counts[1].offered_frames], [3_334, 1_666]);
+            assert_eq!(report.intended_frames, [3_334, 1_666]);
             sets.push(multiset(&sink.captured));
         }
         assert!(sets.windows(2).all(|pair| pair[0] == pair[1]));

@@ -25,14 +25,16 @@ pub fn allot(program: &TxProgram, count: u64) -> Vec<u64> {
         if left == 0 || open.is_empty() {
             return given;
         }
-        // Cumulative rounding: the shares sum to exactly `left`.
+        // Cumulative rounding, upwards: the shares sum to exactly `left`, and what does not divide goes to the first streams, whose
+        // frames are due first.
         let (mut before, mut handed) = (0u128, 0);
         let mut filled = false;
         let asked: Vec<u64> = open
             .iter()
             .map(|&n| {
                 let after = before + u128::from(program.streams[n].schedule.weight);
-                let share = u128::from(left) * after / weights - u128::from(left) * before / weights;
+                let up_to = |sum: u128| (u128::from(left) * sum).div_ceil(weights);
+                let share = up_to(after) - up_to(before);
                 before = after;
                 share as u64
             })
@@ -166,8 +168,14 @@ mod tests {
     #[test]
     fn a_count_is_divided_by_weight_and_sums_exactly() {
         let program = program([stream(1, Mode::Continuous), stream(2, Mode::Continuous), stream(4, Mode::Continuous)]);
-        assert_eq!(allot(&program, 100), [14, 28, 58]);
-        assert_eq!(allot(&program, 1), [0, 0, 1]);
+        assert_eq!(allot(&program, 100), [15, 28, 57]);
+        assert_eq!(allot(&program, 1), [1, 0, 0]);
+    }
+
+    #[test]
+    fn what_does_not_divide_goes_to_the_streams_that_are_due_first() {
+        let program = program([stream(1, Mode::Continuous), stream(1, Mode::Continuous)]);
+        assert_eq!((allot(&program, 1), allot(&program, 37)), (vec![1, 0], vec![19, 18]));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! Pure; runs in a TX worker's hot loop. A burst is prepared by columns (one tight loop per field, checksum and varying word,
 //! see `program/shape.rs`), then each frame is a few stores into a slot; a slot that already holds the right template keeps its
-//! constant bytes. After construction it neither allocates nor divides. It equals the definition in [`crate::program`] for every index. It does
-//! not know when frames are due, nor where slots come from.
+//! constant bytes. After construction it neither allocates nor divides. It equals the definition in [`crate::program`] for
+//! every index. It does not know when frames are due, nor where slots come from.
 
 use std::ops::Range;
 
 use super::{
     Field, Generator, StreamProgram, random_value,
-    shape::{Burst, Shape},
+    shape::{self, Burst, Shape},
 };
 
 /// Most frames prepared at a time; also how many frames share one reading of the clock.
@@ -21,7 +21,7 @@ pub(super) type Column = [u64; BURST];
 /// A position in a stream, and the burst prepared from there.
 #[derive(Debug)]
 pub struct Cursor {
-    /// Index of the burst's first frame; of the next frame after [`Cursor::advance`].
+    /// Index of the next frame.
     index: u64,
     /// Number of workers.
     step: u64,
@@ -92,7 +92,7 @@ impl Cursor {
             let first = self.index.wrapping_add(self.step.wrapping_mul(frames.start as u64));
             let stamp = if frames.start == 0 { stamp } else { 0 };
             let burst = Burst { values: &self.values, frames: frames.clone(), first, step: self.step, stamp };
-            self.shapes[usize::from(*template)].fill(&burst, &mut self.columns, &mut self.words);
+            shape::fill(&self.shapes[usize::from(*template)], &burst, &mut self.columns, &mut self.words);
         }
         self.index = self.index.wrapping_add(self.step.wrapping_mul(frames as u64));
     }

@@ -186,18 +186,14 @@ impl Shape {
         sum
     }
 
-    /// Number of columns it makes for its words, and of words.
+    /// How many columns it makes for its words.
     pub fn columns(&self) -> usize {
         self.writes.len() + usize::from(self.signature.is_some()) + self.sums.len()
     }
 
+    /// How many words vary.
     pub fn words(&self) -> usize {
         self.words.len()
-    }
-
-    /// Makes the columns of these frames, and from them their words.
-    pub fn fill(&self, burst: &Burst, columns: &mut [Column], words: &mut [Column]) {
-        fill(self, burst, columns, words);
     }
 
     /// Writes frame `nth` of a burst into a slot that holds this template's bytes already, unless it `is_foreign`.
@@ -213,9 +209,10 @@ impl Shape {
     }
 }
 
-/// [`Shape::fill`], compiled for what the CPU has: the loops are as fast as the CPU's vectors are wide.
+/// Makes the columns of these frames, and from them their words. Compiled for what the CPU has: the loops are as fast as its
+/// vectors are wide.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512bw+avx512dq", "x86_64+avx2"))]
-fn fill(shape: &Shape, burst: &Burst, columns: &mut [Column], words: &mut [Column]) {
+pub(super) fn fill(shape: &Shape, burst: &Burst, columns: &mut [Column], words: &mut [Column]) {
     let frames = burst.frames.clone();
     for (write, column) in shape.writes.iter().zip(&mut *columns) {
         let values = &burst.values[usize::from(write.field)][frames.clone()];

@@ -160,7 +160,7 @@ fn grid(table: &Table, shown: &[usize], width: Option<u16>) -> Vec<String> {
     if let Some(width) = width {
         drawn.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(20));
     }
-    drawn.set_header(shown.iter().map(|&at| table.columns[at].name.as_str()));
+    drawn.set_header(shown.iter().map(|&at| human::printable(&table.columns[at].name)));
     for row in &table.rows {
         drawn.add_row(shown.iter().map(|&at| human::printable(&row[at])));
     }
