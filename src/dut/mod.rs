@@ -15,6 +15,7 @@ pub mod setting;
 pub mod sink;
 pub mod ssh;
 pub mod stages;
+pub mod story;
 mod table;
 pub mod template;
 pub mod vm;

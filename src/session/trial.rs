@@ -19,8 +19,8 @@ use crate::{
     clock::{self, Instant},
     dut::{
         counters::{Counter, Delta, InterfaceFacts, Snapshot, Source},
-        observer::Story,
         stages::Side,
+        story::Story,
     },
     engine::{TrialSpec, TxPort, TxReport},
     error::Result,

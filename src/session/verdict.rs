@@ -5,7 +5,7 @@
 use super::{Session, totals, trial::Left};
 use crate::{
     diagnose::{self, DutFacts, StageDelta, TrialCounts},
-    dut::{observer::Story, stages},
+    dut::{stages, story::Story},
     meter::Counts,
     report::result::{DutDelta, Trial, Verdict},
     units::{self, NS_PER_S, line_rate_fps},

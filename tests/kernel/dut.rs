@@ -8,9 +8,10 @@ use std::time::Duration;
 use plimsoll::{
     diagnose::{Stage, TrialCounts, Verdict, VerdictKind, diagnose},
     dut::{
-        observer::{Observer, Story, Target},
+        observer::{Observer, Target},
         sink::SinkFile,
         stages::Side,
+        story::Story,
     },
     host::tally::Tally,
     xdp::model::{Model, ModelConfig, Stage as ModelStage},

@@ -12,10 +12,11 @@ use plimsoll::{
         channel::Channel,
         counters::Source,
         journal::Journal,
-        observer::{Observer, Story, Target},
+        observer::{Observer, Target},
         setting::{Kind, Setting},
         ssh::{Destination, Ssh},
         stages::Side,
+        story::Story,
     },
     error::Result,
 };

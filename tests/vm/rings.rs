@@ -9,9 +9,10 @@ use plimsoll::{
     },
     dut::{
         journal::Journal,
-        observer::{Observer, Story, Target},
+        observer::{Observer, Target},
         setting::{Kind, Setting},
         stages::Side,
+        story::Story,
     },
 };
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use plimsoll::{
     diagnose::{Stage, TrialCounts, VerdictKind, diagnose},
     dut::{
-        observer::{Observer, Story, Target},
+        observer::{Observer, Target},
         stages::Side,
+        story::Story,
     },
 };
 
