@@ -67,7 +67,11 @@ pub fn ceiling(file: &ResultFile, ceiling: &Ceiling) -> (Tone, String) {
             (Tone::Warn, format!("{text}, so the DUT's ceiling is not known"))
         }
         ("generator_limited", None, _) => {
-            (Tone::Warn, "the generator could not send the lowest load, so nothing is known about the DUT".to_owned())
+            let taken = taken_fps(file, ceiling).map_or_else(
+                || "the DUT's ceiling is not known".to_owned(),
+                |fps| format!("the DUT took what was sent, up to {} in all", human::fps(fps)),
+            );
+            (Tone::Warn, format!("the generator sent no load in full, or not often enough; {taken}"))
         }
         (_, lower, upper) => {
             let known = |fps: Option<u64>| fps.map_or_else(|| "not settled".to_owned(), human::fps);
@@ -83,6 +87,12 @@ fn loss_at(file: &ResultFile, ceiling: &Ceiling, load_fps: u64) -> Option<f64> {
     let (lost, sent) = trials
         .fold((0, 0), |(lost, sent), trial| (lost + trial.lost_frames.unwrap_or(0), sent + trial.completed_frames));
     (sent > 0).then(|| lost as f64 / sent as f64)
+}
+
+/// The most that came back in a trial that lost no more than the goal allows of what was sent.
+fn taken_fps(file: &ResultFile, ceiling: &Ceiling) -> Option<u64> {
+    let is_taken = |trial: &&Trial| trial.loss_ratio.is_some_and(|loss| loss <= ceiling.goal.loss_ratio);
+    trials_behind(file, ceiling).filter(is_taken).filter_map(|trial| trial.rx_fps).max().filter(|fps| *fps > 0)
 }
 
 /// Per goal the lowest and the highest ceiling.
@@ -221,6 +231,22 @@ mod tests {
         let (tone, text) = run(&trial(2000, 1000, Some(1000)));
         assert_eq!(tone, Tone::Good);
         assert!(text.ends_with("none was lost; 1,000 intended frames (50 %) were never sent."), "{text}");
+    }
+
+    #[test]
+    fn a_generator_that_sent_no_load_in_full_still_says_what_the_dut_took() {
+        let mut file: ResultFile =
+            serde_json::from_str(include_str!("../../tests/golden/report/ceiling.json")).expect("a result file");
+        let limited = file.ceilings.iter().find(|ceiling| ceiling.outcome == "generator_limited").expect("one");
+        let answer = Ceiling { lower_fps: None, throughput_fps: None, ..limited.clone() };
+        let (tone, text) = ceiling(&file, &answer);
+        assert_eq!(tone, Tone::Warn);
+        assert!(
+            text.ends_with("not often enough; the DUT took what was sent, up to 640,000 frames/s in all."),
+            "{text}"
+        );
+        file.trials.clear();
+        assert!(ceiling(&file, &answer).1.ends_with("; the DUT's ceiling is not known."));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! ```
 //! A trial at an overload says what the DUT passes, and so where the border must be if it behaves; locating aims a half width to
 //! either side of that. Every miss in the same direction doubles the next step, and a step past the middle becomes a bisection,
-//! so a DUT that does not behave (collapse, fixed loss, death) costs a logarithm of the range, not more.
+//! so a DUT that does not behave (collapse, fixed loss, death) costs a logarithm of the range, not more. A generator that does not
+//! behave ends the search for the goal instead: frames that never left have no border (`History::generators_load`).
 
 use super::{
     classify::{Class, Sums, time_to_settle_ns},
@@ -21,6 +22,10 @@ use super::{
 
 /// A pass this many widths above a failing load may still be chance and is not looked into.
 const WIDTHS_OF_NOISE: u64 = 4;
+
+/// Duration sums of traffic that failed for unsent frames alone, after which a goal is the generator's: otherwise enough to settle both
+/// ends of a bracket, and more than a generator of one pace ever takes.
+const SUMS_OF_SHORTFALL: u64 = 2;
 
 /// Why a trial is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,9 @@ impl Chooser {
 
     /// The next trial for this goal, or `None` if the goal has its answer.
     pub(super) fn wish(&self, history: &History) -> Option<Wish> {
+        if self.is_generators(history) {
+            return None;
+        }
         let bracket = history.leaning(&self.goal);
         match (bracket.lower_fps, bracket.upper_fps) {
             (None, None) => Some(self.locate(self.max_fps)),
@@ -83,6 +91,9 @@ impl Chooser {
     /// Time of traffic that this goal still takes if further trials keep to what they lean to now, in nanoseconds: a guess for a
     /// progress view. Goals share trials, so several take less than their sum.
     pub(super) fn remaining_ns(&self, history: &History) -> u64 {
+        if self.is_generators(history) {
+            return 0;
+        }
         let settle = |load: Option<u64>, will_be_good| {
             let trials = load.map_or(&[][..], |load| history.at(load));
             time_to_settle_ns(&self.goal, trials, will_be_good)
@@ -111,6 +122,11 @@ impl Chooser {
                 false => self.run.min(0) - 1,
             };
         }
+    }
+
+    /// Whether the generator fails so much that looking on is in vain.
+    fn is_generators(&self, history: &History) -> bool {
+        history.generators_load(&self.goal, self.goal.duration_sum_ns.saturating_mul(SUMS_OF_SHORTFALL)).is_some()
     }
 
     fn locate(&self, load_fps: u64) -> Wish {

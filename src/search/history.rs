@@ -29,6 +29,9 @@ impl Bracket {
     }
 }
 
+/// Of the time that failed, one part in so many may have failed by the DUT: a frame that is lost now and then makes it no limit.
+const STRAY_PARTS: u128 = 10;
+
 #[derive(Debug, Default)]
 pub(super) struct History {
     by_load: BTreeMap<u64, Vec<Trial>>,
@@ -74,6 +77,22 @@ impl History {
             }
         }
         bracket
+    }
+
+    /// The load that most often failed only for frames that never left, if that is what failed nearly all trials, and traffic of at
+    /// least this time. A generator whose pace changes has no border to be found, and the DUT's is above what it sent.
+    pub(super) fn generators_load(&self, goal: &SearchGoal, least_ns: u64) -> Option<u64> {
+        let failed_ns = |trials: &[Trial], by_dut: bool| -> u128 {
+            let failed = trials.iter().map(|trial| trial.output).filter(|output| {
+                !goal.is_met_by(output.loss_ratio()) && goal.is_met_by(output.dut_loss_ratio()) != by_dut
+            });
+            failed.map(|output| u128::from(output.effective_duration_ns)).sum()
+        };
+        let sum_ns = |by_dut| self.loads().map(|(_, trials)| failed_ns(trials, by_dut)).sum::<u128>();
+        let (by_dut, by_generator) = (sum_ns(true), sum_ns(false));
+        let is_shown = by_generator >= u128::from(least_ns).max(1) && by_dut * STRAY_PARTS <= by_generator;
+        let most_failed = self.loads().max_by_key(|(_, trials)| failed_ns(trials, false));
+        most_failed.filter(|_| is_shown).map(|(load, _)| load)
     }
 
     /// The load at which a DUT that passes on what it passed at `load_fps` would lose just what the goal allows; `None` if

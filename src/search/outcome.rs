@@ -42,11 +42,12 @@ pub enum Outcome {
         /// Loss at it, over all its trials.
         loss_ratio: Ratio,
     },
-    /// The upper bound fails only because the generator did not send it: the DUT's ceiling is at the lower bound or above.
+    /// The upper bound fails only because the generator did not send it, or there is none and trials failed for nothing else, for the
+    /// time that settles a load: the DUT's ceiling is at the lower bound or above.
     GeneratorLimited {
         /// The highest settled load, if any.
         lower: Option<LowerBound>,
-        /// The load that the generator could not send.
+        /// The load that the generator could not send; without an upper bound, the one that most trials asked for in vain.
         intended_fps: u64,
         /// What it sent of that load, in frames a second, over all trials there.
         sent_fps: u64,
@@ -77,19 +78,25 @@ impl Outcome {
             LowerBound { load_fps, throughput_fps }
         });
         let is_narrow = Bracket { lower_fps, upper_fps }.is_within(goal.width);
+        let by_generator = |intended_fps| {
+            let (sent, time) = history.at(intended_fps).iter().fold((0, 0), |(sent, time), trial| {
+                (sent + trial.output.completed_frames, time + trial.input.duration_ns)
+            });
+            Self::GeneratorLimited { lower, intended_fps, sent_fps: per_second(sent, time) }
+        };
         match (lower, upper_fps) {
             (Some(lower), None) if lower.load_fps == max_fps => Self::AtLeastMax { lower },
             (_, Some(upper)) if (is_narrow || upper == min_fps) && !is_failed_by_dut(goal, history.at(upper)) => {
-                let (sent, time) = history.at(upper).iter().fold((0, 0), |(sent, time), trial| {
-                    (sent + trial.output.completed_frames, time + trial.input.duration_ns)
-                });
-                Self::GeneratorLimited { lower, intended_fps: upper, sent_fps: per_second(sent, time) }
+                by_generator(upper)
             }
             (_, Some(upper)) if upper == min_fps => {
                 Self::BelowMin { min_fps, loss_ratio: overall_loss(history.at(min_fps)) }
             }
             (Some(lower), Some(upper_fps)) if is_narrow => Self::Bounds { lower, upper_fps },
-            (lower, upper_fps) => Self::Undecided { lower, upper_fps },
+            (lower, upper_fps) => match history.generators_load(goal, goal.exceed_ratio.of(goal.duration_sum_ns)) {
+                Some(load) => by_generator(load),
+                None => Self::Undecided { lower, upper_fps },
+            },
         }
     }
 }

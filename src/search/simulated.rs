@@ -24,6 +24,8 @@ pub struct SimulatedDut {
     pub seed: u64,
     /// The most that the generator sends, in frames a second.
     pub generator_fps: u64,
+    /// The generator sends half of that in every second run of this many trials; 0 for never.
+    pub generator_wavers_every: u64,
     /// Frames that are lost at the start of every trial.
     pub first_frames_lost: u64,
     /// Share of all frames that is lost at any load.
@@ -52,6 +54,7 @@ impl SimulatedDut {
             hiccups_permille: 0,
             seed: 0,
             generator_fps: u64::MAX,
+            generator_wavers_every: 0,
             first_frames_lost: 0,
             fixed_loss: Ratio::ZERO,
             dies_above_fps: u64::MAX,
@@ -71,11 +74,13 @@ impl SimulatedDut {
     /// One trial, as counts.
     pub fn trial(&mut self, input: TrialInput) -> TrialOutput {
         let random = mix(self.seed ^ mix(self.trials));
+        let is_slow = self.trials.checked_div(self.generator_wavers_every).is_some_and(|run| run % 2 == 1);
+        let generator_fps = if is_slow { self.generator_fps / 2 } else { self.generator_fps };
         self.trials += 1;
         self.traffic_ns += input.duration_ns;
         let intended = frames(input.load_fps, input.duration_ns);
-        let sent = intended.min(frames(self.generator_fps, input.duration_ns));
-        let overload_fps = input.load_fps.min(self.generator_fps).saturating_sub(self.capacity_fps);
+        let sent = intended.min(frames(generator_fps, input.duration_ns));
+        let overload_fps = input.load_fps.min(generator_fps).saturating_sub(self.capacity_fps);
         let capacity_fps = self.capacity_fps.saturating_sub(self.collapse.of(overload_fps));
         let capacity = frames(capacity_fps, input.duration_ns) + self.ring_frames;
         let mut passed = sent.min(self.with_noise(capacity, random)).saturating_sub(self.first_frames_lost);

@@ -146,6 +146,39 @@ fn a_generator_that_falls_short_is_never_called_the_dut() {
     }
 }
 
+/// As one that shares its CPU with the DUT, or with other guests of its host.
+#[test]
+fn a_generator_whose_pace_changes_is_the_limit_after_some_trials_and_hides_no_ceiling() {
+    let goals = || vec![SearchGoal::ndr(), SearchGoal::pdr()];
+    for every in 1..=100 {
+        let wavering = |capacity_fps| SimulatedDut {
+            generator_fps: 1_100_000,
+            generator_wavers_every: every,
+            ..SimulatedDut::new(capacity_fps, 64)
+        };
+        let report = run(&mut wavering(MAX_FPS), goals());
+        assert_eq!(report.ended, Ended::Done, "pace changes every {every} trials");
+        assert!(report.trials.len() <= 150, "{every}: {} trials", report.trials.len());
+        for result in &report.results {
+            let Outcome::GeneratorLimited { intended_fps, sent_fps, .. } = result.outcome else {
+                panic!("{every}: {:?}", result.outcome)
+            };
+            assert!(sent_fps < intended_fps, "{every}: {:?}", result.outcome);
+        }
+        let report = run(&mut wavering(500_000), goals());
+        report.results.iter().for_each(|r| assert_bounds_hold(r, r.goal.loss_ratio.complement().divide(500_064)));
+        for result in run(&mut wavering(800_000), goals()).results {
+            let truth_fps = result.goal.loss_ratio.complement().divide(800_064);
+            match result.outcome {
+                Outcome::GeneratorLimited { lower, .. } => {
+                    assert!(lower.is_none_or(|lower| lower.load_fps <= truth_fps), "{every}: {lower:?}");
+                }
+                _ => assert_bounds_hold(&result, truth_fps),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_generator_that_cannot_reach_the_minimum_is_not_a_dut_below_it() {
     let mut dut = SimulatedDut { generator_fps: 500, ..SimulatedDut::new(MAX_FPS, 64) };
@@ -183,6 +216,13 @@ fn out_of_trials_or_time_is_undecided_and_keeps_what_is_known() {
     let report = search(&config, &mut SimulatedDut::new(3_000_000, 64), &mut |_| {}).unwrap();
     assert_eq!((report.ended, report.trials.len()), (Ended::Trials, 20));
     assert!(matches!(report.results[0].outcome, Outcome::Undecided { .. }));
+
+    config.max_trials = 40;
+    let mut dut =
+        SimulatedDut { generator_fps: 1_100_000, generator_wavers_every: 7, ..SimulatedDut::new(MAX_FPS, 64) };
+    let report = search(&config, &mut dut, &mut |_| {}).unwrap();
+    assert_eq!(report.ended, Ended::Trials);
+    assert!(matches!(report.results[0].outcome, Outcome::GeneratorLimited { .. }), "{:?}", report.results[0].outcome);
 
     config.max_trials = 1000;
     config.max_elapsed_ns = 15 * NS_PER_S / 2;
