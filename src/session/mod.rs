@@ -80,6 +80,8 @@ pub struct Session {
     observer: Option<Arc<Observer>>,
     /// What the generator itself can send per port, frames/s, once it was measured.
     own_fps: Option<u64>,
+    /// Full speed through the DUT was well below that although nothing held the sender up: they share something.
+    slows_together: bool,
     stop: Arc<AtomicBool>,
     /// What is known before any trial; trials, ceilings and claims are added as they come.
     pub file: ResultFile,

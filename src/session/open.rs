@@ -64,6 +64,7 @@ pub(super) fn open(profile: Profile, options: &Options, stop: Arc<AtomicBool>, t
         watch,
         observer,
         own_fps: None,
+        slows_together: false,
         stop,
     };
     session.open_senders(options, &seats, tell)?;

@@ -276,6 +276,7 @@ impl Session {
         }
         self.load_programs()?;
         self.own_fps = offered.iter().min().copied();
+        self.slows_together = false;
         Ok(self.own_fps.unwrap_or(0))
     }
 

@@ -35,18 +35,24 @@ impl Session {
     }
 
     /// Puts the verdict, and the DUT's counters that moved, into the trial.
-    pub(super) fn judge(&self, trial: &mut Trial, left: &Left) {
+    pub(super) fn judge(&mut self, trial: &mut Trial, left: &Left) {
         let (moved, facts) = match &left.story {
             // Nothing comes back to us: what the DUT ingested is what was received.
             Some(story) if !self.receives() => (story.moved_before_receipt(), story.facts.clone()),
             Some(story) => (story.moved.clone(), story.facts.clone()),
             None => (Vec::new(), DutFacts::default()),
         };
+        let mut counts = self.counts(trial, left);
+        // Below full speed, a host that took the CPU away looks like a DUT that did.
+        if trial.load_fps.is_none() {
+            self.slows_together = counts.coupled;
+        }
+        counts.coupled &= self.slows_together;
         trial.dut = moved.iter().map(dut_delta).collect();
         let mut moved = stages::with_generator(moved, &left.own);
         // Our own counting program takes its frames by dropping them: those are the received ones, no evidence of anything.
         moved.retain(|line| line.lost_frames > 0 || !line.counter.contains("xdp_drop"));
-        let verdict = diagnose::diagnose(&self.counts(trial, left), &moved, &facts, &trial.caveats);
+        let verdict = diagnose::diagnose(&counts, &moved, &facts, &trial.caveats);
         trial.verdict = verdict.map(|verdict| {
             let evidence = verdict.evidence.iter().map(|evidence| evidence.sentence.clone());
             Verdict {

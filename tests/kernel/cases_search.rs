@@ -19,6 +19,7 @@ pub fn tests() -> Vec<Test> {
     crate::tests![
         c20_a_policer_of_20_kpps_is_found_and_blamed,
         c22_a_dut_that_takes_all_is_generator_limited,
+        a_sender_that_is_kept_waiting_is_no_dut_that_slows_it,
         a_modelled_dut_of_20_kpps_is_found,
         a_modelled_dut_of_50_kpps_is_found,
         a_modelled_dut_of_200_kpps_is_found,
@@ -151,6 +152,28 @@ fn c22_a_dut_that_takes_all_is_generator_limited() {
             Some(count("completed_frames") as i64 - count("received_frames") as i64)
         );
     }
+}
+
+fn a_sender_that_is_kept_waiting_is_no_dut_that_slows_it() {
+    let dut = ModelDut::new(&ring(200_000, 512));
+    let plimsoll = Plimsoll::with_profile(FORWARD);
+    let started = Instant::now();
+    let mut running = plimsoll.spawn(
+        &dut.topology.generator,
+        "ceiling PROFILE --max 20kpps --goal pdr --trial 300ms --repeat 3 --max-time 5s",
+    );
+    // Half of the time it stands still, as on a host that gives the CPU to others.
+    while running.is_running() {
+        for signal in [rustix::process::Signal::STOP, rustix::process::Signal::CONT] {
+            running.signal(signal);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    let run = plimsoll.outcome(running, started, 60 * SECOND).expect_code(4);
+    let trials = run.json["trials"].as_array().expect("trials");
+    let of_kind = |kind| trials.iter().filter(|trial| trial["verdict"]["kind"] == kind).count();
+    assert_eq!((of_kind("coupled"), of_kind("dut_limited")), (0, 0), "{}", run.text());
+    assert!(of_kind("generator_limited") > 1, "{}", run.text());
 }
 
 fn a_modelled_dut_of_20_kpps_is_found() {
